@@ -21,7 +21,8 @@ LOCKED := $(PIP) install --require-hashes --requirement
 ONCE ?=
 # More arguments for pytest, such as ARGUMENTS='-k lease'.
 ARGUMENTS ?=
-WORKERS ?= 2
+# Processes that tests run in: more than two cores, for tests of nodes mostly wait.
+WORKERS ?= 4
 # THOROUGH=1 for `make test`: every seed, the slow tests, and all of it on the source tree as well; .ci/run does that.
 THOROUGH ?=
 # For `make bench-expiry`: QUICK=1 runs a tenth of the sizes. For `make bench-growth`: few points.
@@ -68,12 +69,12 @@ lint check: $(INSTALLED)
 # The same tests on the source tree, quickly: what mypyc compiles must also run as ordinary Python. (tests/bugs always
 # runs copies of the source tree.)
 uncompiled-tests: $(INSTALLED) $(CLIENTS)
-	PYTHONPATH=. $(BIN)/pytest -n $(WORKERS) -q -m "not slow and not processes" --ignore tests/bugs $(ARGUMENTS)
+	PYTHONPATH=. $(BIN)/pytest -n $(WORKERS) --dist worksteal -q -m "not slow and not processes" --ignore tests/bugs $(ARGUMENTS)
 
 # The installed package, compiled where there is a C compiler. (Not `python -m pytest`, which would put the
 # source tree first on the path.)
 compiled-tests: $(INSTALLED) $(CLIENTS)
-	$(BIN)/pytest -n $(WORKERS) --durations 30 $(if $(filter-out 0,$(THOROUGH)),,-m "not slow") $(ARGUMENTS)
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal --durations 30 $(if $(filter-out 0,$(THOROUGH)),,-m "not slow") $(ARGUMENTS)
 
 # Beside RabbitMQ, with every aim; puts the figures into docs and README. QUICK=1: under three minutes, and does not.
 bench: $(INSTALLED)

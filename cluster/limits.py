@@ -55,6 +55,10 @@ MAX_FRAME_BYTES: Final = 4 * MIB
 """Frames that wait for a write to end are merged up to this size; the rest leaves in the next frame. Larger
 ones win nothing (the fixed cost per frame is long amortised) and delay heartbeats behind them."""
 
+FEED_PART_BYTES: Final = MIB
+"""What a node without a replica is told (`cluster.host.feeding`) travels in notices of about this size; a single larger
+message goes alone."""
+
 MAX_PEER_QUEUE_BYTES: Final = 64 * MIB
 """What may wait for one peer, and as much again of what is unordered: a large message of each of three nodes, and room
 beside. A slow or frozen peer costs at most this much memory; frames beyond it are dropped, and Raft and the sessions

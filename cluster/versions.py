@@ -67,7 +67,7 @@ PROTOCOL_CHECKSUMS: Final = 7
 # --- what the log means --------------------------------------------------------------------------------
 
 LEVEL_LOWEST: Final = 1
-LEVEL_HIGHEST: Final = 5
+LEVEL_HIGHEST: Final = 6
 """Feature levels. To be raised with every new command, every other meaning of one, every new form of a snapshot; what
 is new then is written where `Catalog.level` has come so far, and not before.
 
@@ -75,7 +75,9 @@ is new then is written where `Catalog.level` has come so far, and not before.
 to shards that the declaring node leads, `DeclareQueue.leader_locator` counts, and policies have keys for it. 4: ATTACH
 may give a consumer a window, TAKEN moves it, and a shard with such consumers has a snapshot of another version.
 5: returns are counted as RabbitMQ 4.3 counts them, and the log decides what was decided before it (the constants with 5
-below say what)."""
+below say what). 6: shards are added while the cluster runs, and queues move to other shards; the plan of who votes
+where is changed step by step, by the catalog's leader, and silent members are replaced in it. What is marked 7 is for a
+level that no release knows yet: simulators alone run it."""
 
 LEVEL_SNAPSHOT_SAYS_LEVEL: Final = 2
 LEVEL_LEADER_LOCATORS: Final = 3
@@ -90,9 +92,25 @@ LEVEL_FAILED_DELIVERIES: Final = 5
 """Shards are told the level (RAISE_LEVEL). From there on a return counts towards the delivery limit only where the
 delivery failed (RULES Q1), a dead letter that was delivered before arrives as redelivered, and a single active consumer
 yields to one of a higher priority."""
+LEVEL_QUEUE_MOVES: Final = 6
+"""A queue may move to another shard: the catalog takes MoveQueue, shards MOVE_OUT and what follows from it."""
+
+SHARD_SNAPSHOT_WITH_MOVES: Final = 10
+"""Of a shard's snapshot, where a queue has moved into it or out of it: with `LEVEL_QUEUE_MOVES`."""
+
+LEVEL_SHARDS_ADDED: Final = 6
+"""The catalog takes AddShards, and its snapshot says who the first voters of the added shards were (its format 7)."""
+
+LEVEL_PLANS: Final = 6
+"""MEMBER_AWAY, MEMBER_BACK and PLAN_GROUPS count, the log itself changes the plan only while there are no queues, and
+failure domains are paths."""
+
+LEVEL_FEEDS: Final = 7
+"""A shard has replicas on the nodes that the plan names alone; the others' sessions with it are fed (batches of
+KIND_FED). Below it every node has a replica of every group."""
 
 SHARD_SNAPSHOT_VERSION: Final = 9
-"""Of a shard's snapshot. All replicas have to read it, so another one comes with a level: this one with
+"""The same where none has. All replicas have to read it, so another one comes with a level: this one with
 `LEVEL_FAILED_DELIVERIES`."""
 
 SHARD_SNAPSHOT_WITHOUT_LEVEL: Final = 8

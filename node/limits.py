@@ -47,6 +47,13 @@ LARGE_PUBLISHES_BYTES: Final = 32 * MIB
 """Of that so much is under way from one node at a time, or one message: two of 16 MiB, so that one that waits for a
 shard without a leader does not stop all others."""
 
+# --- shards ----------------------------------------------------------------------------------------------
+
+SHARDS: Final = 1024
+"""Of one cluster. Every node has a replica, a session and timers of each, and its leader tells every peer of it with
+each heartbeat. Their numbers would go further: 15 bits of a group (`cluster.limits.MAX_GROUP`), then come the shards
+in nodes' memory. The log decides by it: another number needs a feature level."""
+
 # --- routing ---------------------------------------------------------------------------------------------
 
 ROUTING_WEIGHT: Final = 2**19

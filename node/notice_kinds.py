@@ -12,6 +12,10 @@ LOST: Final = 3
 TRANSFER: Final = 4
 RECEIVED: Final = 5
 ENDED: Final = 6
+# node.duties.distant_targets
+TARGET_TRANSFER: Final = 7
+TARGET_ASKED: Final = 8
+TARGET_TOLD: Final = 9
 # node.broker.direct_replies
 REPLY: Final = 16
 ASK: Final = 17
@@ -20,6 +24,11 @@ TOLD: Final = 18
 # Questions of operators (node.operating.clients, by node.broker.peer_questions)
 QUESTION: Final = 247
 ANSWER: Final = 248
+
+# node.duties.quiet
+QUIET: Final = 11
+# node.membership.group_reports
+GROUPS: Final = 12
 
 COUNTS: Final = 249
 ALARMS: Final = 250

@@ -3,7 +3,7 @@
 from typing import Final
 
 CATALOG_GROUP: Final = 0
-"""The Raft group of the catalog. Group s, from 1 on, is replicated shard s; their count is fixed at founding."""
+"""The Raft group of the catalog. Group s, from 1 on, is replicated shard s; their count only grows."""
 
 TRANSIENT_SHARD_BASE: Final = 0x10000
 """Above every number of a group: from here on are the shards in nodes' memory, `transient_shard`."""

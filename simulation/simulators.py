@@ -17,7 +17,7 @@ from simulation.node.forming.scenario import draw_scenario as draw_forming
 from simulation.node.lease_edges.course import EdgeRun
 from simulation.node.lease_edges.plan import EdgePlan, draw_plan
 from simulation.node.run import Simulation
-from simulation.node.scenario import Scenario, draw_scenario
+from simulation.node.scenario import Scenario, draw_moving, draw_scenario
 from simulation.simulator import Simulator
 
 RAFT: Simulator[RaftScenario] = Simulator("raft", "Raft groups alone on the worst network", draw_raft_group, RaftGroup)
@@ -30,6 +30,9 @@ MACHINES: Simulator[HostScenario] = Simulator(
 CLUSTERS: Simulator[Scenario] = Simulator(
     "clusters", "whole nodes with clients", draw_scenario, Simulation, share=2
 )
+MOVES: Simulator[Scenario] = Simulator(
+    "moves", "whole nodes with clients, whose queues move to other shards", draw_moving, Simulation
+)
 LEASES: Simulator[EdgePlan] = Simulator("leases", "the moments when leases end", draw_plan, EdgeRun)
 FORMING: Simulator[FormingScenario] = Simulator("forming", "clusters that form", draw_forming, FormingRun)
-SIMULATORS: tuple[Simulator[Any], ...] = (RAFT, HOSTS, MACHINES, CLUSTERS, LEASES, FORMING)
+SIMULATORS: tuple[Simulator[Any], ...] = (RAFT, HOSTS, MACHINES, CLUSTERS, MOVES, LEASES, FORMING)

@@ -1,29 +1,32 @@
-"""What a committed entry does on this node: sessions, state machine, answers and effects for this node's clients.
+"""What a committed entry does on this node: sessions, state machine, answers and effects.
 
-    entry -> clocks, then batch by batch: session table -> state machine -> waiters of this node's own commands
+    entry -> clocks, then batch by batch: session table -> state machine -> this node's own session, and the feeds
 
-Everything here but the waiters is the same on all replicas, and is what a snapshot holds.
+Everything here but those two is the same on all replicas, and is what a snapshot holds.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 
 from mayfly.cluster.group.clock import GroupClock
-from mayfly.cluster.group.compaction import StateSteps
+from mayfly.cluster.group.compaction import Copying, StateSteps
+from mayfly.cluster.group.feeds import Feeds, can_resume
+from mayfly.cluster.group.own_session import OwnSession
 from mayfly.cluster.group.sessions import (
     BATCH_HEADER,
-    CUT,
     ENTRY_HEADER,
     ENTRY_VERSION,
+    KIND_FED,
     KIND_INTERNAL,
     KIND_SESSION,
-    OPEN,
     EnvelopeError,
     SessionKey,
-    SessionSender,
+    SessionRow,
     SessionTable,
+    is_open,
 )
-from mayfly.cluster.group.state_layout import GroupStateError, SessionRow, decode_group_state, encode_group_state
-from mayfly.cluster.group.state_machine import BadCommand, BadSnapshot, GroupEvents, RestoreSteps, StateMachine
+from mayfly.cluster.group.state_layout import GroupStateError, decode_group_head, encode_group_head
+from mayfly.cluster.group.state_machine import BadCommand, BadSnapshot, RestoreSteps, StateMachine
 
 
 class StateReading:
@@ -31,42 +34,55 @@ class StateReading:
     `Applying.restore`.
     """
 
-    def __init__(self, time_ms: int, led_ms: int, rows: list[SessionRow], machine: RestoreSteps) -> None:
+    def __init__(
+        self, time_ms: int, led_ms: int, rows: list[SessionRow], cutting: Copying, machine: StateMachine
+    ) -> None:
+        """`cutting` gives the machine's part of it."""
         self.time_ms: int = time_ms
         self.led_ms: int = led_ms
         self.rows: list[SessionRow] = rows
-        self.machine: RestoreSteps = machine
+        self._cutting: Copying | None = cutting
+        self._machine: StateMachine = machine
+        self._steps: RestoreSteps | None = None
 
     def step(self) -> bool:
         """Read a bounded part of it; whether that was the last. Raises BadSnapshot."""
-        return self.machine.step()
+        cutting = self._cutting
+        if cutting is not None:
+            cut = cutting.step()
+            if cut is None:
+                return False
+            self._cutting = None
+            self._steps = self._machine.restore_steps(cut)
+        steps = self._steps
+        return steps is None or steps.step()
+
+    def finish(self) -> None:
+        """See `RestoreSteps`."""
+        steps = self._steps
+        if steps is not None:
+            steps.finish()
 
 
 class Applying:
-    """The replicated state of one group, and this node's session with it.
-
-    `lost` is what a waiter is called with when its answer can't be known."""
+    """The replicated state of one group, what it tells this node's session, and what it keeps for others."""
 
     def __init__(
         self,
-        group: int,
-        node: int,
+        session: OwnSession,
         machine: StateMachine,
-        events: GroupEvents,
-        sender: SessionSender,
-        lost: object,
         trace: Callable[[str], None] | None,
     ) -> None:
+        """If the session has not begun, or is told by nobody else, this replica tells it (`OwnSession.is_fed`)."""
         self.machine: StateMachine = machine
         self.clock: GroupClock = GroupClock()
         self.sessions: SessionTable = SessionTable()
-        self.sender: SessionSender = sender
-        self.session_broken: bool = False
-        """Whether this node's session missed effects, and therefore has to be ended through the log."""
-        self._group = group
-        self._node = node
-        self._events = events
-        self._lost = lost
+        self.session: OwnSession = session
+        self.feeds: Feeds = Feeds(machine.listen, machine.needs)
+        if not session.is_fed:
+            self.feeds.tells(session.node)
+        self._group = session.group
+        self._node = session.node
         self._trace = trace
 
     def apply(self, index: int, data: bytes) -> None:
@@ -78,50 +94,70 @@ class Applying:
         self.clock.applied(time_ms, led_ms)
         machine.begin(index, time_ms, led_ms, data)
         position, end = ENTRY_HEADER.size, len(data)
-        lost = False
+        lost = is_fed = False
         while position < end:
             kind, node, incarnation, sequence, length = BATCH_HEADER.unpack_from(data, position)
             position += BATCH_HEADER.size
-            if kind == KIND_SESSION:
-                lost = self._apply_session_batch(node, incarnation, sequence, position, position + length) or lost
+            if kind in (KIND_SESSION, KIND_FED):
+                fed = kind == KIND_FED
+                row = (node, incarnation, sequence)
+                lost = self._apply_session_batch(row, fed, index, position, position + length) or lost
+                is_fed = is_fed or (fed and node == self._node)
             elif kind == KIND_INTERNAL:
                 self._run(None, position, position + length)
             elif self.sessions.close(node, incarnation):
                 machine.session_closed((node, incarnation))
-                lost = lost or (node, incarnation) == (self._node, self.sender.incarnation)
+                lost = self._has_ended(node, incarnation) or lost
             position += length
         machine.finish()
         effects = machine.take_effects()
-        if effects and not self.session_broken:
-            self._events.group_effects(self._group, effects)
+        if self.feeds:
+            effects = self.feeds.effects(effects)
+            self.feeds.finish(index)
+        if effects:
+            self.session.has_effects(effects)
         if lost:
-            self._restart_session()
+            self.session.ended(self.row(self._node))
+        elif is_fed and self.feeds.told_here and self.session.wants_feeds:
+            self.feeds.begin(self.session.key, index)
+            self.session.is_told_by_feeds(index)
 
-    def _apply_session_batch(self, node: int, incarnation: int, sequence: int, start: int, end: int) -> bool:
-        """Whether it has ended the session of this node, now."""
-        admitted, ended = self.sessions.admit(node, incarnation, sequence)
+    def _apply_session_batch(self, name: tuple[int, int, int], fed: bool, index: int, start: int, end: int) -> bool:
+        """Whether it has ended the session of this node, now. `name`: node, incarnation, sequence."""
+        node, incarnation, sequence = name
+        admitted, ended = self.sessions.admit(node, incarnation, sequence, fed)
         if ended is not None:
             self.machine.session_closed(ended)
         if not admitted:
             return False
+        if fed or self.feeds:
+            self.feeds.batch((node, incarnation), sequence, fed, index)
         results = self._run((node, incarnation), start, end)
         if results is None:
             # Nobody can say how far it went. What is held here, and may have been settled behind the cut, goes back.
             self.sessions.cut(node, incarnation)
             self.machine.session_closed((node, incarnation))
-        if node != self._node or incarnation != self.sender.incarnation:
-            return False
-        position = 0
-        for answers, waiter in self.sender.applied(sequence):
-            result: object = None
-            if results is None:
-                result = self._lost
-            elif answers:
-                result = results[position] if position < len(results) else self._lost
-                position += 1
-            if waiter is not None:
-                waiter(result)
-        return results is None
+        if node == self._node and not self.session.is_fed:
+            if incarnation != self.session.sender.incarnation:
+                return False
+            self.session.answered(sequence, results)
+        elif fed:
+            self.feeds.answered(node, sequence, results)
+        return results is None and self._has_ended(node, incarnation)
+
+    def _has_ended(self, node: int, incarnation: int) -> bool:
+        """A session has ended. Whether it is the one that is told here."""
+        if node == self._node and not self.session.is_fed:
+            return incarnation == self.session.sender.incarnation
+        row = self.row(node)
+        if row is not None and self.feeds:
+            self.feeds.ended(row)
+        return False
+
+    def row(self, node: int) -> SessionRow | None:
+        """What the table of sessions has of a node."""
+        last = self.sessions.last(node)
+        return None if last is None else (node, *last)
 
     def _run(self, session: SessionKey | None, start: int, end: int) -> Sequence[object] | None:
         """Commands of one batch, and their answers; None if it was cut short by what is no command (a defect: told, and
@@ -133,57 +169,62 @@ class Applying:
                 self._trace(f"group {self._group}: a batch of session {session} was cut short: {error}")
             return None
 
-    def _skip_unseen(self) -> None:
-        """What was applied where this node could not see it gets no answer: what has none is known to be done, unless
-        its batch was cut short."""
-        known = self.sessions.last(self._node)
-        if known is None or known[0] != self.sender.incarnation:
-            return
-        _, sequence, state = known
-        for answers, waiter in self.sender.skip(sequence - 1 if state == CUT else sequence):
-            if waiter is not None:
-                waiter(self._lost if answers else None)
-        for _, waiter in self.sender.skip(sequence):
-            if waiter is not None:
-                waiter(self._lost)
+    # ------------------------------------------------------------------ who tells this node's session
 
-    def _restart_session(self) -> None:
-        """This node's session is over: what is not applied goes into a new one."""
-        self._skip_unseen()
-        self.sender.restart(self.sender.incarnation + 1)
-        self.session_broken = False
-        self._events.group_session_lost(self._group)
+    def can_tell(self) -> bool:
+        """Whether this replica can go on where the feed of this node's session is."""
+        session = self.session
+        row = self.row(self._node)
+        if session.is_broken and row is not None and row[1] == session.sender.incarnation and not is_open(row[3]):
+            session.ended(row)
+        return can_resume(self.feeds.get(self._node), row, session.key, session.cursor)
+
+    def tell(self, applied: int) -> None:
+        """This replica tells this node's session from here on, what it has kept for it first; see `can_tell`."""
+        session, feed = self.session, self.feeds.get(self._node)
+        kept = [] if feed is None or feed.incarnation != session.sender.incarnation else list(feed.entries)
+        session.is_told_by_replica()
+        for entry in kept:
+            if entry.index > session.cursor:
+                session.tell(entry)
+        self.feeds.tells(self._node)
+        session.cursor = applied
 
     # ------------------------------------------------------------------ the state as a whole
 
     def state_steps(self) -> StateSteps:
         """The replicated state as of now: clocks, sessions, state machine."""
-        head = encode_group_state(self.clock.time_ms, self.clock.applied_led_ms, self.sessions.rows(), b"")
+        head = encode_group_head(self.clock.time_ms, self.clock.applied_led_ms, self.sessions.rows())
         return StateSteps(head, self.machine.snapshot_steps())
 
     def reading(self, state: bytes) -> "StateReading":
         """Begin to read a state made by `state_steps`. Raises BadSnapshot."""
         try:
-            time_ms, led_ms, rows, machine_state = decode_group_state(state)
+            time_ms, led_ms, rows, start = decode_group_head(state)
         except GroupStateError as error:
             raise BadSnapshot(str(error)) from error
-        return StateReading(time_ms, led_ms, rows, self.machine.restore_steps(machine_state))
+        return StateReading(time_ms, led_ms, rows, Copying(b"", state, start), self.machine)
 
-    def restore(self, read: "StateReading") -> None:
-        """Take over a state that was read to its end."""
-        read.machine.finish()
+    def restore(self, read: "StateReading", index: int) -> None:
+        """Take over a state of this index that was read to its end."""
+        read.finish()
         self.sessions.restore(read.rows)
         self.clock.applied(read.time_ms, read.led_ms)
+        self.feeds.restore(read.rows, index)
 
-    def install(self, read: "StateReading") -> None:
+    def install(self, read: "StateReading", index: int) -> None:
         """Take over a leader's state while running: this node has missed what happened before it."""
-        self.restore(read)
+        self.restore(read, index)
         self.machine.take_released()
         self.machine.take_effects()
-        known = self.sessions.last(self._node)
-        if known is not None and known[0] == self.sender.incarnation:
-            self._skip_unseen()
-            if known[2] == OPEN:
-                self.session_broken = True
-            else:
-                self._restart_session()
+        if not self.session.is_fed:
+            self.session.replaced(self.row(self._node))
+
+    def live_entries(self) -> Iterable[int]:
+        """Indices of the entries whose payload is still needed, by the state or by feeds."""
+        live = self.machine.live_entries()
+        return chain(live, self.feeds.needed()) if self.feeds else live
+
+    def take_released(self) -> list[int]:
+        """Indices of entries that nothing here needs any more, since the last call."""
+        return self.feeds.withhold(self.machine.take_released())

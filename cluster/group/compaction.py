@@ -4,13 +4,31 @@ A state of millions of messages takes seconds to put into bytes. A node that was
 silent for all its groups, and lose the lead of all of them.
 """
 
+from io import BytesIO
 from typing import Final
 
 from mayfly.cluster.group.state_machine import SnapshotSteps
 from mayfly.cluster.raft import SnapshotMetadata
 
-_COPIED_AT_LEISURE_BYTES: Final = 1 << 23
-"""A copy of more than this is a step of its own."""
+COPIED_PER_STEP_BYTES: Final = 1 << 23
+
+
+class Copying:
+    """Octets that are put together, or cut, some megabytes at a time."""
+
+    def __init__(self, head: bytes, data: bytes, start: int) -> None:
+        """What comes of it is `head`, and behind it `data` from `start` on."""
+        self._data: bytes = data
+        self._position: int = start
+        self._copy: BytesIO = BytesIO()
+        self._copy.write(head)
+
+    def step(self) -> bytes | None:
+        """Copy some; all of it if that was the last."""
+        end = min(len(self._data), self._position + COPIED_PER_STEP_BYTES)
+        self._copy.write(memoryview(self._data)[self._position : end])
+        self._position = end
+        return self._copy.getvalue() if end == len(self._data) else None
 
 
 class StateSteps:
@@ -20,15 +38,17 @@ class StateSteps:
         """`head`: what stands before the machine's state."""
         self._head: bytes = head
         self._steps: SnapshotSteps = machine
-        self._machine: bytes | None = None
+        self._copying: Copying | None = None
 
     def step(self) -> bytes | None:
         """See `SnapshotSteps`."""
-        if self._machine is None:
-            self._machine = self._steps.step()
-            if self._machine is None or len(self._machine) > _COPIED_AT_LEISURE_BYTES:
-                return None
-        return self._head + self._machine
+        if self._copying is not None:
+            return self._copying.step()
+        machine = self._steps.step()
+        if machine is None:
+            return None
+        self._copying = copying = Copying(self._head, machine, 0)
+        return copying.step() if len(machine) <= COPIED_PER_STEP_BYTES else None
 
 
 class Compaction:

@@ -14,16 +14,19 @@ from collections.abc import Callable, Collection
 
 from mayfly.cluster.group.applying import Applying
 from mayfly.cluster.group.clock import GroupClock, MemberClocks
+from mayfly.cluster.group.feeds import Feeds
 from mayfly.cluster.group.log_upkeep import LogUpkeep
+from mayfly.cluster.group.own_session import OwnSession, close_batch
 from mayfly.cluster.group.proposals import Proposals
 from mayfly.cluster.group.reads import Reads
 from mayfly.cluster.group.rebuilding import Rebuild
 from mayfly.cluster.group.sessions import (
     ENTRY_HEADER,
     ENTRY_VERSION,
-    KIND_CLOSE,
     KIND_INTERNAL,
+    OPEN,
     SessionKey,
+    SessionRow,
     SessionSender,
     SessionTable,
     Waiter,
@@ -31,9 +34,9 @@ from mayfly.cluster.group.sessions import (
 )
 from mayfly.cluster.group.settings import BOOTSTRAP_INDEX, BOOTSTRAP_TERM, GroupSettings
 from mayfly.cluster.group.snapshot_intake import SnapshotIntake
-from mayfly.cluster.group.state_machine import BadSnapshot, GroupEvents, StateMachine
+from mayfly.cluster.group.state_machine import BadSnapshot, StateMachine
 from mayfly.cluster.log.batch import GroupWrite, StoredGroup, StoredSnapshot
-from mayfly.cluster.log.group_log import EntryCache, GroupLog
+from mayfly.cluster.log.group_log import GroupLog
 from mayfly.cluster.log.snapshot_codec import live_entries
 from mayfly.cluster.raft import (
     NO_LEADER,
@@ -53,43 +56,38 @@ from mayfly.cluster.raft import (
 
 
 class Group:
-    """A replica of group `id`; `lost` is what a waiter is called with when its answer can't be known."""
+    """A replica of a group; `session` is this node's with the group: it is here whether a
+    replica is or not."""
 
     def __init__(
         self,
-        id: int,
-        node: int,
+        session: OwnSession,
         stored: StoredGroup,
-        reader: Callable[[int, int], Entry],
-        cache: EntryCache,
+        log: GroupLog,
         machine: StateMachine,
-        events: GroupEvents,
         settings: GroupSettings,
         random: Callable[[int], int],
-        incarnation: int,
-        lost: object,
         trace: Callable[[str], None] | None = None,
         rebuild: Rebuild | None = None,
     ) -> None:
+        id, node = session.group, session.node
         self.id: int = id
         self.rebuild: Rebuild | None = rebuild
         """What this replica waits for in silence, because its log is damaged; None for a sound one."""
         self.node: int = node
-        self.log: GroupLog = GroupLog(id, reader, cache)
+        self.log: GroupLog = log
         self.log.load(stored)
         self.log.make_snapshot = self._make_snapshot
         self.machine: StateMachine = machine
-        self.events: GroupEvents = events
         self.settings: GroupSettings = settings
-        self.lost: object = lost
-        self.sender: SessionSender = SessionSender(
-            node, incarnation, settings.session_window, settings.batch_bytes, settings.unhurried_ms
-        )
-        self._applying: Applying = Applying(id, node, machine, events, self.sender, lost, trace)
+        self.session: OwnSession = session
+        self.sender: SessionSender = session.sender
+        self._applying: Applying = Applying(session, machine, trace)
+        self.feeds: Feeds = self._applying.feeds
         self.clock: GroupClock = self._applying.clock
         self.sessions: SessionTable = self._applying.sessions
-        self.upkeep: LogUpkeep = LogUpkeep(id, stored, self.log, machine, self._applying, settings, reader)
-        self.reads: Reads = Reads(node, incarnation)
+        self.upkeep: LogUpkeep = LogUpkeep(id, stored, self.log, self._applying, settings)
+        self.reads: Reads = Reads(node, session.sender.incarnation)
         self._proposals: Proposals = Proposals()
         self.applied: int = self.log.snapshot_metadata.index
         self.conf_state: ConfState = self.log.snapshot_metadata.conf_state
@@ -100,7 +98,6 @@ class Group:
         self._lead_seen: tuple[int, int] = (0, 0)
         self._lost_leader: int = 0
         """The leader whose process is gone, until another one leads."""
-        self._closed_ms: int = -1 << 40
         self._led: bool = False
         self._hard_state: HardState = stored.hard_state
         self._members_changed: bool = False
@@ -155,17 +152,16 @@ class Group:
         return self.raw.term <= BOOTSTRAP_TERM and self.raw.last_index <= BOOTSTRAP_INDEX
 
     @property
+    def hard_state(self) -> HardState:
+        """Term and vote, and what is known to be committed, as written last."""
+        return self._hard_state
+
+    @property
     def committed(self) -> int:
         """The commit index."""
         return self.raw.committed
 
     # ------------------------------------------------------------------ commands
-
-    def submit(
-        self, parts: list[bytes], size_bytes: int, answers: bool, waiter: Waiter | None, hurried: bool = True
-    ) -> None:
-        """Give commands of this node's session; see `SessionSender.add`."""
-        self.sender.add(parts, size_bytes, answers, waiter, hurried)
 
     def read_index(self, waiter: Waiter) -> None:
         """`waiter(None)` once this replica has applied all that was committed anywhere when this was called, and all
@@ -174,7 +170,7 @@ class Group:
         Costs no entry: the leader is asked for an index (thesis 6.4), again if need be. Without a leader that a
         majority follows nothing is answered until there is one."""
         if self._left_out:
-            waiter(self.lost)
+            waiter(self.session.lost)
         else:
             self.sender.hurry()
             self.reads.wait(waiter, self.sender.given_batches)
@@ -193,7 +189,7 @@ class Group:
             return
         if self._left_out:
             for waiter in self.reads.give_up():
-                waiter(self.lost)
+                waiter(self.session.lost)
             return
         for waiter in self.reads.due(self.applied, self.sender.applied_batches):
             waiter(None)
@@ -204,7 +200,7 @@ class Group:
         conf = self.conf_state
         if self._left or not conf.voters:
             return self._left
-        return not any(self.node in members for members in (conf.voters, conf.learners, conf.voters_outgoing))
+        return not self.has_member(self.node)
 
     def leave(self) -> None:
         """This node was removed: it may never hear so from the group itself, and its replica is not current again."""
@@ -216,30 +212,17 @@ class Group:
         self.sender.forget_sent()
         self.reads.forget_asked()
 
-    def route(self, now_ms: int) -> list[bytes]:
+    def route(self, lead: int, term: int, now_ms: int) -> list[bytes]:
         """Batches that go to another node's leader now. Those for a leader here are taken in at once."""
-        sender = self.sender
-        lead, term = self.raw.lead, self.raw.term
         if (lead, term) != self._lead_seen:
             self._lead_seen = (lead, term)
             if lead:
                 self._lost_leader = 0
-            self.forget_sent()
+            self.reads.forget_asked()
         self._ask_for_reads(now_ms)
         if self._proposals.gathered and lead == self.node:
-            sender.hurry()  # There will be an entry anyway.
-        sender.hold(now_ms)
-        broken = self.broken_session()
-        if lead == 0 or (sender.idle and broken is None):
-            return []
-        if broken is None:
-            batches = sender.unsent(now_ms, self.settings.repeat_after_ms)
-        elif now_ms - self._closed_ms >= self.settings.repeat_after_ms:
-            # It ends first: what is given again for want of an answer must not meet what it did before, unseen.
-            self._closed_ms = now_ms
-            batches = [self.close_batch(broken)]
-        else:
-            batches = []
+            self.sender.hurry()  # There will be an entry anyway.
+        batches = self.session.route(lead, term, now_ms)
         if batches and lead == self.node:
             for batch in batches:
                 self.take_proposal(batch)
@@ -259,14 +242,9 @@ class Group:
         self.take_proposal(encode_batch(KIND_INTERNAL, 0, 0, 0, commands))
         return True
 
-    @staticmethod
-    def close_batch(session: SessionKey) -> bytes:
-        """The batch that ends a session."""
-        return encode_batch(KIND_CLOSE, session[0], session[1], 0, b"")
-
     def propose_close(self, session: SessionKey) -> None:
         """Ask the log to end a session."""
-        self.take_proposal(self.close_batch(session))
+        self.take_proposal(close_batch(session))
 
     # ------------------------------------------------------------------ consensus
 
@@ -389,7 +367,7 @@ class Group:
             return False
         if self._proposals.gathered or self.upkeep.has_write:
             return True
-        return not (self.sender.idle and self.reads.idle) or self.raw.has_ready()
+        return not (self.sender.idle and self.reads.idle) or self.session.is_broken or self.raw.has_ready()
 
     def collect(self) -> tuple[list[RaftMessage], GroupWrite | None]:
         """The next Ready, if there is one: messages that may leave now, and what must be written first for the rest.
@@ -474,10 +452,66 @@ class Group:
                 self._applying.apply(entry.index, entry.data)
             self.applied = entry.index
         if entries:
-            released = self.machine.take_released()
-            if released:
-                self.upkeep.released(released)
-            self.events.group_applied(self.id)
+            self._release()
+            self.session.events.group_applied(self.id)
+
+    def _release(self) -> None:
+        released = self._applying.take_released()
+        if released:
+            self.upkeep.released(released)
+
+    # ------------------------------------------------------------------ this node's session, and those of others
+
+    def tell_from_here(self) -> bool:
+        """Tell this node's session, which is fed, what this replica has kept for it; False if that does not go on
+        where the session is."""
+        session, feed = self.session, self.feeds.get(self.node)
+        if feed is None or feed.incarnation != session.sender.incarnation:
+            return False
+        if not feed.base <= session.cursor <= self.applied:
+            return False
+        session.tell_all(feed.behind(session.cursor), self.applied, self.log.data)
+        self.is_told(session.key, session.cursor)
+        return True
+
+    def tell_session(self) -> bool:
+        """Tell this node's session, which was fed, from here on, if this replica has kept all that it was not told.
+
+        One that does not vote yet may still be given a snapshot in place of what it has."""
+        if not self.session.is_fed:
+            return True
+        if self.node not in self.conf_state.voters or self.rebuild is not None:
+            return False
+        if self.applied < self.session.cursor or not self._applying.can_tell():
+            return False
+        self._applying.tell(self.applied)
+        return True
+
+    def stop_telling(self) -> None:
+        """This replica will apply nothing more, for it is out of the group: this node's session is told by others."""
+        self.session.sender.say_fed()
+        self.session.is_told_by_feeds(self.applied)
+        self.feeds.begin(self.session.key, self.applied)
+
+    def is_told(self, session: SessionKey, index: int) -> None:
+        """A fed session of another node was told everything up to this index."""
+        self.feeds.is_told(session, index)
+        if self.feeds.withholds:
+            self._release()
+
+    def row(self, node: int) -> SessionRow | None:
+        """What the table of sessions has of a node."""
+        return self._applying.row(node)
+
+    def tells(self, node: int) -> bool:
+        """Whether a node has an open session that its own replica tells."""
+        row = self.row(node)
+        return row is not None and row[3] == OPEN
+
+    def has_member(self, node: int) -> bool:
+        """Whether a node votes, or learns, as far as is applied here."""
+        conf = self.conf_state
+        return node in conf.voters or node in conf.learners or node in conf.voters_outgoing
 
     # ------------------------------------------------------------------ snapshots and compaction
 
@@ -508,7 +542,7 @@ class Group:
                 pass
         except BadSnapshot as error:
             raise BadSnapshot(f"the snapshot that group {self.id} has stored can't be read: {error}") from error
-        self._applying.restore(reading)
+        self._applying.restore(reading, self.applied)
 
     def _install(self, snapshot: Snapshot) -> None:
         """The leader's snapshot is on disk in place of our log: go on from it."""
@@ -516,9 +550,5 @@ class Group:
         self.conf_state = snapshot.metadata.conf_state
         self.log.install_snapshot(snapshot.metadata)
         self.rebuild = None
-        self._applying.install(self.intake.take(snapshot))
-        self.events.group_applied(self.id)
-
-    def broken_session(self) -> SessionKey | None:
-        """This node's session, if it missed effects and therefore has to be ended through the log."""
-        return (self.node, self.sender.incarnation) if self._applying.session_broken else None
+        self._applying.install(self.intake.take(snapshot), self.applied)
+        self.session.events.group_applied(self.id)

@@ -6,14 +6,12 @@ no live message needs is deleted. For a member that is behind a snapshot is put 
 group's next write (`join`).
 """
 
-from collections.abc import Callable
 from typing import Final
 
 from mayfly.cluster.group.applying import Applying
 from mayfly.cluster.group.compaction import Compaction, times_too_long
 from mayfly.cluster.group.settings import GroupSettings
 from mayfly.cluster.group.snapshot_offer import SnapshotOffer
-from mayfly.cluster.group.state_machine import StateMachine
 from mayfly.cluster.log.batch import GroupWrite, StoredGroup, StoredSnapshot
 from mayfly.cluster.log.group_log import GroupLog
 from mayfly.cluster.raft import ConfState, Entry, HardState, Snapshot, SnapshotMetadata, SnapshotTemporarilyUnavailable
@@ -40,17 +38,13 @@ class LogUpkeep:
         id: int,
         stored: StoredGroup,
         log: GroupLog,
-        machine: StateMachine,
         applying: Applying,
         settings: GroupSettings,
-        reader: Callable[[int, int], Entry],
     ) -> None:
         self._id = id
         self._log = log
-        self._machine = machine
         self._applying = applying
         self._settings = settings
-        self._reader: Callable[[int, int], Entry] = reader
         self._commit_at_start = stored.hard_state.commit
         self._compacting: Compaction | None = None
         """The compaction that is being made."""
@@ -149,7 +143,7 @@ class LogUpkeep:
         if made is None or made.state is None or not may_write or self._compaction is not None:
             return False
         self._compacting = None
-        live = set(self._machine.live_entries())
+        live = set(self._applying.live_entries())
         write = GroupWrite(self._id)
         write.snapshot = StoredSnapshot(made.metadata, made.state)
         dead = [i for i in range(self._log.first_index(), made.metadata.index + 1) if i not in live]
@@ -196,9 +190,9 @@ class LogUpkeep:
             self.drop_offer()
             # All of the entries are on disk: what is applied was written before.
             making = Compaction(metadata, 0, self._applying.state_steps())
-            self._offer.begin(making, frozenset(self._machine.live_entries()))
+            self._offer.begin(making, frozenset(self._applying.machine.live_entries()))
             self._offer.step()
-        snapshot = self._offer.take(self._id, self._reader)
+        snapshot = self._offer.take(self._id, self._log.reader)
         if snapshot is None:
             raise SnapshotTemporarilyUnavailable
         return snapshot

@@ -8,6 +8,7 @@ The node becomes the only voter, so whatever is in that log will be committed; c
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
+from mayfly.cluster.group.settings import BOOTSTRAP_INDEX, BOOTSTRAP_TERM
 from mayfly.cluster.log.batch import GroupWrite, StoredGroup, StoredSnapshot, WriteBatch
 from mayfly.cluster.raft import ConfState, Entry, EntryType, HardState, SnapshotMetadata
 
@@ -18,8 +19,8 @@ LogEnd = tuple[int, int]
 
 
 def log_end(copy: StoredGroup) -> LogEnd:
-    """How far the log of a copy goes; (0, 0) for one that is damaged or has nothing."""
-    if copy.damage or copy.snapshot is None:
+    """How far the log of a copy goes; (0, 0) for one that is damaged, has nothing or was given up."""
+    if copy.damage or copy.snapshot is None or not copy.snapshot.metadata.conf_state.voters:
         return 0, 0
     if copy.entries:
         index, term = copy.entries[-1]
@@ -57,6 +58,17 @@ def begun_anew(group: int, copy: StoredGroup, read: Callable[[int], Entry], node
         yield batch
     if copy.entries:
         yield _committed(group, max(term, copy.hard_state.term), max(old.index, min(copy.hard_state.commit, last)))
+
+
+def unused(group: int, node: int) -> WriteBatch:
+    """The same for a group that has taken nothing: it begins on this node alone."""
+    batch = WriteBatch()
+    write = batch.group(group)
+    write.install = True
+    metadata = SnapshotMetadata(BOOTSTRAP_INDEX, BOOTSTRAP_TERM, ConfState(voters=[node]))
+    write.snapshot = StoredSnapshot(metadata, b"")
+    write.hard_state = HardState(BOOTSTRAP_TERM, 0, BOOTSTRAP_INDEX)
+    return batch
 
 
 def _committed(group: int, term: int, commit: int) -> WriteBatch:

@@ -8,7 +8,8 @@ often as it likes (Raft thesis, section 6.3, with the window of one that ordered
 
 A session ends when the group's leader has not heard of the node for the session timeout, when the node starts again
 (a higher incarnation), or when the node's replica was replaced by a snapshot and has missed effects. The state
-machine is told, and returns what consumers of that node held.
+machine is told, and returns what consumers of that node held. A node without a replica of its own is told what its
+session was answered by another node's (`cluster.group.feeds`).
 
 This module has the three pure parts: the layout of an entry's payload, the replicated table, and the sender's side.
 
@@ -33,13 +34,28 @@ KIND_INTERNAL: Final = 2
 """Commands of a leader (expiry, dead-letter transfers): unnumbered, so each of them must be idempotent."""
 KIND_CLOSE: Final = 3
 """The session (node, incarnation) is over; no commands."""
+KIND_FED: Final = 4
+"""Commands of a session whose node has no replica to be answered by: from here on every replica keeps its answers and
+effects (`cluster.group.feeds`), until a batch of KIND_SESSION. Only from `LEVEL_FEEDS` on."""
+BATCH_KINDS: Final = frozenset((KIND_SESSION, KIND_INTERNAL, KIND_CLOSE, KIND_FED))
 
 SessionKey = tuple[int, int]
+
+SessionRow = tuple[int, int, int, int]
+"""(node, incarnation, sequence of its last applied batch, what the session is)."""
 
 ENDED: Final = 0
 OPEN: Final = 1
 CUT: Final = 2
-"""What a session is. CUT: it ended with its last batch, which was no more than begun (see `SessionTable.cut`)."""
+FED: Final = 3
+"""What a session is. CUT: it ended with its last batch, which was no more than begun (see `SessionTable.cut`).
+FED: it is open, and its last batch was of KIND_FED."""
+SESSION_STATES: Final = frozenset((ENDED, OPEN, CUT, FED))
+
+
+def is_open(state: int) -> bool:
+    """Whether a session in this state takes more batches."""
+    return state in (OPEN, FED)
 
 
 class EnvelopeError(Exception):
@@ -58,8 +74,8 @@ def check_batches(data: bytes) -> None:
         if end - position < BATCH_HEADER.size:
             raise EnvelopeError(f"batch header cut off after {end - position} bytes, {BATCH_HEADER.size} expected")
         kind, node, _, _, length = BATCH_HEADER.unpack_from(data, position)
-        if kind not in (KIND_SESSION, KIND_INTERNAL, KIND_CLOSE):
-            raise EnvelopeError(f"batch kind {kind} is unknown, 1, 2 or 3 expected")
+        if kind not in BATCH_KINDS:
+            raise EnvelopeError(f"batch kind {kind} is unknown, 1, 2, 3 or 4 expected")
         if node > 0xFFFF:
             raise EnvelopeError(f"batch of node {node}, at most 65535 expected")
         position += BATCH_HEADER.size + length
@@ -75,25 +91,28 @@ class SessionTable:
         self.ended: int = 0
         """How many sessions this replica has seen end: what their nodes had begun may need finishing."""
 
-    def admit(self, node: int, incarnation: int, sequence: int) -> tuple[bool, SessionKey | None]:
-        """Whether this batch is to be applied, and the session that ends by it (an older incarnation), if any."""
+    def admit(self, node: int, incarnation: int, sequence: int, fed: bool = False) -> tuple[bool, SessionKey | None]:
+        """Whether this batch is to be applied, and the session that ends by it (an older incarnation), if any.
+        `fed`: it is of KIND_FED."""
         known = self._last.get(node)
+        state = FED if fed else OPEN
         if known is None:
             if sequence != 1:
                 return False, None
-            self._last[node] = (incarnation, 1, OPEN)
+            self._last[node] = (incarnation, 1, state)
             return True, None
-        last_incarnation, last_sequence, state = known
+        last_incarnation, last_sequence, last_state = known
         if incarnation == last_incarnation:
-            if state != OPEN or sequence != last_sequence + 1:
+            if not is_open(last_state) or sequence != last_sequence + 1:
                 return False, None
-            self._last[node] = (incarnation, sequence, OPEN)
+            self._last[node] = (incarnation, sequence, state)
             return True, None
         if incarnation < last_incarnation or sequence != 1:
             return False, None
-        self._last[node] = (incarnation, 1, OPEN)
-        self.ended += state == OPEN
-        return True, (node, last_incarnation) if state == OPEN else None
+        self._last[node] = (incarnation, 1, state)
+        ended = is_open(last_state)
+        self.ended += ended
+        return True, (node, last_incarnation) if ended else None
 
     def close(self, node: int, incarnation: int) -> bool:
         """End a session; False if it was not open."""
@@ -106,7 +125,7 @@ class SessionTable:
 
     def _end(self, node: int, incarnation: int, state: int) -> bool:
         known = self._last.get(node)
-        if known is None or known[0] != incarnation or known[2] != OPEN:
+        if known is None or known[0] != incarnation or not is_open(known[2]):
             return False
         self._last[node] = (incarnation, known[1], state)
         self.ended += 1
@@ -114,7 +133,7 @@ class SessionTable:
 
     def open_sessions(self) -> list[SessionKey]:
         """The sessions that are open, by node id."""
-        return [(node, known[0]) for node, known in sorted(self._last.items()) if known[2] == OPEN]
+        return [(node, known[0]) for node, known in sorted(self._last.items()) if is_open(known[2])]
 
     def last(self, node: int) -> tuple[int, int, int] | None:
         """(incarnation, sequence, what the session is) of the node's last applied batch."""
@@ -135,11 +154,18 @@ Waiter = Callable[[object], None]
 class _Batch:
     """A sealed batch on its way: its bytes, and who waits for which of its answers."""
 
-    __slots__ = ("commands", "sent_ms", "sequence", "size_bytes", "waiters")
+    __slots__ = ("commands", "kind", "sent_ms", "sequence", "size_bytes", "waiters")
 
     def __init__(
-        self, sequence: int, commands: list[bytes], size_bytes: int, waiters: "list[tuple[bool, Waiter | None]]"
+        self,
+        kind: int,
+        sequence: int,
+        commands: list[bytes],
+        size_bytes: int,
+        waiters: "list[tuple[bool, Waiter | None]]",
     ) -> None:
+        self.kind = kind
+        """Sealed with it: a batch that is repeated says what it said at first."""
         self.sequence = sequence
         self.commands = commands
         self.size_bytes = size_bytes
@@ -163,6 +189,8 @@ class SessionSender:
         self._hurried = False
         self.held_until_ms: int = NOT_HELD
         """When what is gathered has to go, if nothing else does before; NOT_HELD unless it waits for company."""
+        self.kind: int = KIND_SESSION
+        """Of the batches that are sealed from now on: KIND_SESSION or KIND_FED."""
         self._next_sequence = 1
         self._gathered: deque[tuple[list[bytes], int, list[tuple[bool, Waiter | None]]]] = deque()
         self._parts: list[bytes] = []
@@ -203,7 +231,7 @@ class SessionSender:
             # What is large stays as it is: a message may go to many groups, and is there once.
             if len(parts) > 1 and size <= self._max_batch_bytes:
                 parts = [b"".join(parts)]
-            self._unapplied.append(_Batch(self._next_sequence, parts, size, waiters))
+            self._unapplied.append(_Batch(self.kind, self._next_sequence, parts, size, waiters))
             self._next_sequence += 1
         ready: list[bytes] = []
         repeating = False
@@ -213,7 +241,7 @@ class SessionSender:
                 repeating = repeating or batch.sent_ms >= 0
                 batch.sent_ms = now_ms
                 header = BATCH_HEADER.pack(
-                    KIND_SESSION, self.node, self.incarnation, batch.sequence, batch.size_bytes
+                    batch.kind, self.node, self.incarnation, batch.sequence, batch.size_bytes
                 )
                 ready.append(b"".join([header, *batch.commands]))
         return ready
@@ -259,12 +287,19 @@ class SessionSender:
             batch.sent_ms = -1
 
     def applied(self, sequence: int) -> list[tuple[bool, Waiter | None]]:
-        """The local replica applied this batch: its waiters, in order of their commands."""
+        """This batch was applied, and is answered: its waiters, in order of their commands."""
         batch = self._unapplied.popleft()
         assert batch.sequence == sequence, f"batch {sequence} applied, {batch.sequence} expected"
         self.pending_bytes -= batch.size_bytes
         self.applied_batches += 1
         return batch.waiters
+
+    def say_fed(self) -> None:
+        """What is on its way was sent to nobody who took it: that and all the rest is of KIND_FED."""
+        self.kind = KIND_FED
+        for batch in self._unapplied:
+            batch.kind = KIND_FED
+            batch.sent_ms = -1
 
     def skip(self, applied_sequence: int) -> list[tuple[bool, Waiter | None]]:
         """Batches up to `applied_sequence` were applied where this node could not see it: their waiters."""
@@ -278,6 +313,7 @@ class SessionSender:
         self.incarnation = incarnation
         self._next_sequence = 1
         for batch in self._unapplied:
+            batch.kind = self.kind
             batch.sequence = self._next_sequence
             batch.sent_ms = -1
             self._next_sequence += 1

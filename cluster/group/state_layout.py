@@ -1,33 +1,31 @@
 """The layout of a group's state in a snapshot.
 
     state = version u8, time_ms u64, led_ms u64, count u32, session*, machine state
-    session = node u32, incarnation u64, sequence u64, state u8 (ENDED, OPEN or CUT)
+    session = node u32, incarnation u64, sequence u64, state u8 (ENDED, OPEN, CUT or FED)
 """
 
 import struct
 from typing import Final
 
-from mayfly.cluster.group.sessions import CUT, ENDED, OPEN
+from mayfly.cluster.group.sessions import SESSION_STATES, SessionRow
 
 _HEADER: Final = struct.Struct("<BQQI")
 _SESSION: Final = struct.Struct("<IQQB")
 _VERSION: Final = 1
-
-SessionRow = tuple[int, int, int, int]
 
 
 class GroupStateError(Exception):
     """Bytes that are not a group's state of a known version."""
 
 
-def encode_group_state(time_ms: int, led_ms: int, sessions: list[SessionRow], machine: bytes) -> bytes:
-    """The whole state of a group as bytes; equal states give equal bytes (RULES C1)."""
+def encode_group_head(time_ms: int, led_ms: int, sessions: list[SessionRow]) -> bytes:
+    """What stands before the machine's state; equal states give equal bytes (RULES C1)."""
     rows = [_SESSION.pack(node, incarnation, sequence, state) for node, incarnation, sequence, state in sessions]
-    return b"".join([_HEADER.pack(_VERSION, time_ms, led_ms, len(rows)), *rows, machine])
+    return b"".join([_HEADER.pack(_VERSION, time_ms, led_ms, len(rows)), *rows])
 
 
-def decode_group_state(data: bytes) -> tuple[int, int, list[SessionRow], bytes]:
-    """(time_ms, led_ms, sessions, machine state). Raises GroupStateError."""
+def decode_group_head(data: bytes) -> tuple[int, int, list[SessionRow], int]:
+    """(time_ms, led_ms, sessions, where the machine's state begins). Raises GroupStateError."""
     if len(data) < _HEADER.size:
         raise GroupStateError(f"group state of {len(data)} bytes, at least {_HEADER.size} expected")
     version, time_ms, led_ms, count = _HEADER.unpack_from(data)
@@ -39,7 +37,7 @@ def decode_group_state(data: bytes) -> tuple[int, int, list[SessionRow], bytes]:
     rows: list[SessionRow] = []
     for position in range(_HEADER.size, end, _SESSION.size):
         node, incarnation, sequence, state = _SESSION.unpack_from(data, position)
-        if state not in (ENDED, OPEN, CUT):
-            raise GroupStateError(f"session of node {node} in state {state}, 0, 1 or 2 expected")
+        if state not in SESSION_STATES:
+            raise GroupStateError(f"session of node {node} in state {state}, 0, 1, 2 or 3 expected")
         rows.append((node, incarnation, sequence, state))
-    return time_ms, led_ms, rows, data[end:]
+    return time_ms, led_ms, rows, end

@@ -1,6 +1,6 @@
 """What a replicated group asks of the state machine it carries, and what it tells the node around it."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol
 
 from mayfly.cluster.group.sessions import SessionKey
@@ -22,17 +22,6 @@ class SnapshotSteps(Protocol):
         ...
 
 
-class SnapshotAtOnce:
-    """For a state so small that making its snapshot takes no time to speak of."""
-
-    def __init__(self, snapshot: bytes) -> None:
-        self._snapshot: bytes = snapshot
-
-    def step(self) -> bytes | None:
-        """See `SnapshotSteps`."""
-        return self._snapshot
-
-
 class RestoreSteps(Protocol):
     """A snapshot that is read bit by bit, while the state machine goes on with the state that it has."""
 
@@ -45,23 +34,13 @@ class RestoreSteps(Protocol):
         ...
 
 
-class RestoreAtOnce:
-    """For a state so small that reading its snapshot takes no time to speak of."""
+class Effect(Protocol):
+    """Something that a node's clients are to be told of, such as a delivery."""
 
-    def __init__(self, read: Callable[[], Callable[[], None]]) -> None:
-        """`read` raises BadSnapshot; what it returns puts the state that was read in place."""
-        self._read: Callable[[], Callable[[], None]] = read
-        self._put: Callable[[], None] | None = None
-
-    def step(self) -> bool:
-        """See `RestoreSteps`."""
-        self._put = self._read()
-        return True
-
-    def finish(self) -> None:
-        """See `RestoreSteps`."""
-        if self._put is not None:
-            self._put()
+    @property
+    def session(self) -> SessionKey:
+        """The session that it concerns."""
+        ...
 
 
 class StateMachine(Protocol):
@@ -89,8 +68,16 @@ class StateMachine(Protocol):
         """A node's session ended: what it held goes back."""
         ...
 
-    def take_effects(self) -> Sequence[object]:
-        """Effects for this node's own clients since the last call."""
+    def take_effects(self) -> Sequence[Effect]:
+        """Effects since the last call for clients of the nodes that `listen` named."""
+        ...
+
+    def listen(self, nodes: Collection[int]) -> None:
+        """From now on there are effects for clients of these nodes. It changes nothing of the state."""
+        ...
+
+    def needs(self, told: object) -> Collection[int]:
+        """The entries whose payload an answer or an effect refers to."""
         ...
 
     def audience(self) -> Collection[int] | None:
@@ -117,7 +104,7 @@ class StateMachine(Protocol):
 class GroupEvents(Protocol):
     """What a group tells the node it runs on."""
 
-    def group_effects(self, group: int, effects: Sequence[object]) -> None:
+    def group_effects(self, group: int, effects: Sequence[Effect]) -> None:
         """Effects of one applied entry for this node's clients; the entry's answers were given before."""
         ...
 
@@ -127,4 +114,12 @@ class GroupEvents(Protocol):
 
     def group_applied(self, group: int) -> None:
         """The group's state changed."""
+        ...
+
+    def group_taken_up(self, group: int) -> None:
+        """The group has a replica here from now on."""
+        ...
+
+    def group_given_up(self, group: int) -> None:
+        """The group has no replica here any more."""
         ...

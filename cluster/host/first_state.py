@@ -2,16 +2,15 @@
 
 from mayfly.cluster.group.rebuilding import Rebuild
 from mayfly.cluster.group.settings import BOOTSTRAP_INDEX, BOOTSTRAP_TERM
-from mayfly.cluster.host.placement import learners, voters
+from mayfly.cluster.host.placement import EVERYWHERE, learners, voters
 from mayfly.cluster.host.settings import HostSettings
 from mayfly.cluster.log.batch import CorruptStore, GroupWrite, StoredGroup, StoredSnapshot
 from mayfly.cluster.raft import ConfState, HardState, SnapshotMetadata
 
 
-def bootstrap(settings: HostSettings, write: GroupWrite) -> StoredGroup:
-    """A group that begins with the first members; `write` becomes what has to be stored."""
-    conf = _first_members(settings, write.group)
-    snapshot = StoredSnapshot(SnapshotMetadata(BOOTSTRAP_INDEX, BOOTSTRAP_TERM, conf), b"")
+def bootstrap(first: ConfState, write: GroupWrite) -> StoredGroup:
+    """A group that begins with these members; `write` becomes what has to be stored."""
+    snapshot = StoredSnapshot(SnapshotMetadata(BOOTSTRAP_INDEX, BOOTSTRAP_TERM, first), b"")
     hard_state = HardState(BOOTSTRAP_TERM, 0, BOOTSTRAP_INDEX)
     write.install = True
     write.snapshot = snapshot
@@ -19,12 +18,29 @@ def bootstrap(settings: HostSettings, write: GroupWrite) -> StoredGroup:
     return StoredGroup(hard_state, snapshot, [], [])
 
 
-def set_aside(settings: HostSettings, group: int, known: StoredGroup, alone: bool) -> tuple[StoredGroup, Rebuild]:
+def given_up(group: int, promised: HardState) -> GroupWrite:
+    """What is stored of a replica that is given up: nothing but its term and vote, which bind this node should it ever
+    vote in the group again (Raft 5.2)."""
+    write = GroupWrite(group)
+    write.install = True
+    write.snapshot = StoredSnapshot(SnapshotMetadata(BOOTSTRAP_INDEX, BOOTSTRAP_TERM, ConfState()), b"")
+    write.hard_state = HardState(promised.term, promised.vote, BOOTSTRAP_INDEX)
+    return write
+
+
+def is_given_up(stored: StoredGroup) -> bool:
+    """Whether that is what is stored."""
+    snapshot = stored.snapshot
+    return snapshot is not None and not snapshot.metadata.conf_state.voters and not stored.damage
+
+
+def set_aside(node: int, first: ConfState, known: StoredGroup, alone: bool) -> tuple[StoredGroup, Rebuild]:
     """A replica that knows nothing but its term and vote, in place of one whose log is damaged (see
     `cluster.group.rebuilding`). What is on disk stays until the rebuilt state replaces it. `alone`: there are no other
-    nodes. Raises CorruptStore when there is nobody to rebuild it from."""
-    conf = _first_members(settings, group) if known.snapshot is None else known.snapshot.metadata.conf_state
-    if alone or not {*conf.voters, *conf.voters_outgoing} - {settings.node}:
+    nodes. `first` are the members that the group began with. Raises CorruptStore when there is nobody to rebuild it
+    from."""
+    conf = first if known.snapshot is None else known.snapshot.metadata.conf_state
+    if alone or not {*conf.voters, *conf.voters_outgoing} - {node}:
         raise CorruptStore(f"{known.damage}; no other node has this group, it can't be rebuilt: restore a backup")
     hard_state = known.hard_state
     nothing = StoredSnapshot(SnapshotMetadata(BOOTSTRAP_INDEX, BOOTSTRAP_TERM, conf), b"")
@@ -32,6 +48,8 @@ def set_aside(settings: HostSettings, group: int, known: StoredGroup, alone: boo
     return blank, Rebuild(known.damage, max(known.last_index, hard_state.commit), hard_state.term)
 
 
-def _first_members(settings: HostSettings, group: int) -> ConfState:
+def founding_members(settings: HostSettings, group: int) -> ConfState:
+    """Who is in a group that is there since the founding, at first."""
     nodes, factor = settings.nodes, settings.replication_factor
-    return ConfState(voters=sorted(voters(group, nodes, factor)), learners=learners(group, nodes, factor))
+    others = learners(group, nodes, factor) if group == EVERYWHERE or settings.everywhere else []
+    return ConfState(voters=sorted(voters(group, nodes, factor)), learners=others)

@@ -13,13 +13,12 @@ from mayfly.cluster.host.draining import Draining
 from mayfly.cluster.host.leader_balance import LeaderBalance
 from mayfly.cluster.host.liveness import Liveness
 from mayfly.cluster.host.membership_steps import HandOver, Step, next_step
-from mayfly.cluster.host.placement import Plan, first_plan
+from mayfly.cluster.host.placement import EVERYWHERE, Plan, first_plan
 from mayfly.cluster.host.settings import HostSettings
 from mayfly.cluster.raft import ProposalDropped
 
 CAUGHT_UP_ENTRIES: Final = 100
 """A member whose log is shorter than the leader's by no more than this can vote, or lead, without holding others up."""
-
 
 class Leadership:
     """The members and leaders that the groups of one host should have; `groups` may grow."""
@@ -39,12 +38,15 @@ class Leadership:
         self._node = settings.node
         self._election_timeout_ms = settings.election_timeout_ms
         self._members: list[int] = list(settings.nodes)
+        self._everywhere = settings.everywhere
         self._liveness = liveness
         self._draining = draining
         self._balance: LeaderBalance = LeaderBalance()
 
-    def set_members(self, members: Sequence[int], plan: Mapping[int, Sequence[int]]) -> None:
-        """The cluster has these members from now on, and its groups shall be voted on according to the plan."""
+    def set_members(self, members: Sequence[int], plan: Mapping[int, Sequence[int]], everywhere: bool = False) -> None:
+        """The cluster has these members from now on, and its groups shall be voted on according to the plan.
+        `everywhere`: all members have a replica of every group, not of the catalog alone."""
+        self._everywhere = everywhere
         self._members = sorted(members)
         self.plan = {group: tuple(chosen) for group, chosen in plan.items()}
 
@@ -55,6 +57,14 @@ class Leadership:
         chosen = self.plan.get(id)
         return chosen[0] if chosen else 0
 
+    def replicas(self, id: int) -> Sequence[int]:
+        """The nodes that shall have a replica of a group."""
+        return self._members if self.is_everywhere(id) else self.plan.get(id, ())
+
+    def is_everywhere(self, id: int) -> bool:
+        """Whether all members shall have a replica of a group."""
+        return self._everywhere or id == EVERYWHERE
+
     def reconfiguration(self, id: int, now_ms: int) -> Step:
         """What this node has to do as the leader of a group to give it the members it should have; None: nothing."""
         group = self.groups[id]
@@ -64,7 +74,12 @@ class Leadership:
         if group.raw.lead_transferee or group.raw.has_pending_conf_change:
             return None
         return next_step(
-            group.conf_state, chosen, self._members, self._node, lambda node: self._caught_up(group, node, now_ms)
+            group.conf_state,
+            chosen,
+            self.replicas(id),
+            self._node,
+            lambda node: self._caught_up(group, node, now_ms),
+            None if self.is_everywhere(id) else (lambda node: not group.tells(node)),
         )
 
     def reconfigure(self, now_ms: int) -> list[int]:

@@ -8,7 +8,8 @@ another one stopped. The order of the steps is what keeps a group safe and avail
    Until then the old voters stay: replicas are rebuilt elsewhere before any is given up.
 3. A leader that is not among the future voters stays a voter in that change, hands its office to one that is, and the
    next leader takes the vote from it.
-4. Who is to have no replica goes last.
+4. Who is to have no replica goes last, as a learner, and not before its clients are told by others
+   (`cluster.host.feeding`).
 
 One change at a time: the next one waits until the group has left the joint configuration.
 """
@@ -45,11 +46,13 @@ def next_step(
     replicas: Collection[int],
     leader: int,
     caught_up: Callable[[int], bool],
+    may_go: Callable[[int], bool] | None = None,
 ) -> Step:
     """What the leader has to do now, or None: all is as it should be, or something has to be waited for.
 
     `voters` are the future ones, the preferred leader first, all among `replicas`: the nodes that shall have a replica.
     `caught_up(node)` says of a member whether it is there and its log reaches (nearly) as far as the leader's.
+    `may_go(node)` says whether a learner may lose its replica; None: any may, and a voter at once.
     """
     if present.voters_outgoing:
         return None
@@ -60,9 +63,9 @@ def next_step(
             return _change([ConfChangeSingle(ConfChangeType.ADD_LEARNER_NODE, node)])
     future = set(voters)
     if future and voting != future:
-        return _towards(voting, voters, replicas, leader, caught_up)
+        return _towards(voting, voters, replicas if may_go is None else members, leader, caught_up)
     for node in present.learners:
-        if node not in replicas:
+        if node not in replicas and (may_go is None or may_go(node)):
             return _change([ConfChangeSingle(ConfChangeType.REMOVE_NODE, node)])
     return None
 
@@ -70,11 +73,11 @@ def next_step(
 def _towards(
     voting: set[int],
     voters: Sequence[int],
-    replicas: Collection[int],
+    learning: Collection[int],
     leader: int,
     caught_up: Callable[[int], bool],
 ) -> Step:
-    """Change who votes."""
+    """Change who votes. Of those that vote no more the ones in `learning` stay as learners."""
     if not all(node == leader or caught_up(node) for node in voters):
         return None
     wanted = set(voters)
@@ -84,7 +87,7 @@ def _towards(
         wanted.add(leader)
     changes = [ConfChangeSingle(ConfChangeType.ADD_NODE, node) for node in sorted(wanted - voting)]
     for node in sorted(voting - wanted):
-        kind = ConfChangeType.ADD_LEARNER_NODE if node in replicas else ConfChangeType.REMOVE_NODE
+        kind = ConfChangeType.ADD_LEARNER_NODE if node in learning else ConfChangeType.REMOVE_NODE
         changes.append(ConfChangeSingle(kind, node))
     return _change(changes) if changes else None
 

@@ -30,6 +30,12 @@ class PendingWrites:
         return bool(self._gathering.groups) and not self._gathering.empty()
 
     @property
+    def groups(self) -> set[int]:
+        """Of which something is not on disk."""
+        under_way = () if self.under_way is None else self.under_way.groups
+        return {*under_way, *self._gathering.groups}
+
+    @property
     def until_stored(self) -> int:
         """After so many writes, from the one under way on, all that has come by now is on disk, whatever comes
         meanwhile: each takes a group that gathers, and those of small and of large writes take turns."""

@@ -1,9 +1,11 @@
 """Which nodes vote in which group, and which of them should lead it.
 
-Every node holds a replica of every group, because a node serves its clients from its own replicas. `replication_factor`
-nodes of a group vote; the others are learners. Voters and preferred leaders go round the nodes, so that each node
-leads its share. Nodes of one *failure domain* (a machine, a rack, a zone) may be lost together: no two of them vote in
-one group while there are as many domains as voters, and with fewer domains their votes are spread as evenly as can be.
+`replication_factor` nodes have a replica of a group, and vote in it; clients of the others are told what it does by its
+leader (`cluster.host.feeding`). The catalog's group is on every node: those that do not vote in it learn. Voters and
+preferred leaders go round the nodes, so that each node leads its share. Nodes of one *failure domain* (a machine, a
+rack, a zone) may be lost together: no two of them vote in one group while there are as many domains as voters, and with
+fewer domains their votes are spread as evenly as can be; over zones first, and in each zone over its hosts
+(`cluster.host.failure_domains`).
 
 A *plan* maps each group to its voters, the preferred leader first. `voters` makes the first plan of a cluster, before
 anybody has said what its failure domain is; `replanned` follows a change of the members or their domains, and moves no
@@ -15,9 +17,13 @@ from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
+from mayfly.cluster.host.failure_domains import FailureDomains, Path
+
 Plan = dict[int, tuple[int, ...]]
-NO_DOMAINS: Final[Mapping[int, str]] = MappingProxyType({})
+NO_DOMAINS: Final[Mapping[int, Path]] = MappingProxyType({})
 """Every node is in a failure domain of its own."""
+EVERYWHERE: Final = 0
+"""The group that every node has: the catalog's."""
 
 
 def voters(group: int, nodes: Sequence[int], replication_factor: int) -> list[int]:
@@ -28,7 +34,7 @@ def voters(group: int, nodes: Sequence[int], replication_factor: int) -> list[in
 
 
 def learners(group: int, nodes: Sequence[int], replication_factor: int) -> list[int]:
-    """The nodes of a new cluster with a replica that does not vote."""
+    """The other nodes of a new cluster: of a group that is everywhere they have a replica that does not vote."""
     chosen = set(voters(group, nodes, replication_factor))
     return [node for node in nodes if node not in chosen]
 
@@ -44,7 +50,7 @@ def replanned(
     nodes: Sequence[int],
     replication_factor: int,
     pinned: Collection[int] = (),
-    domains: Mapping[int, str] = NO_DOMAINS,
+    domains: Mapping[int, Path] = NO_DOMAINS,
 ) -> Plan:
     """The plan for other members: who stays keeps what it has, the rest is spread evenly.
 
@@ -52,7 +58,7 @@ def replanned(
     the fewest; then votes move to other domains where a group has too many in one; then, where that puts no more of a
     group into one domain, from the node with the most to the one with the fewest while that makes it more even, and
     after them preferred leaderships. Groups in `pinned` keep voters and order, unless one of their voters has gone.
-    `domains` says which failure domain a node is in; one without ("", or missing) is alone in one of its own.
+    `domains` says which failure domain a node is in; one without (empty, or missing) is alone in one of its own.
     """
     making = _Making(plan, sorted(nodes), replication_factor, pinned, domains)
     making.fill()
@@ -71,10 +77,10 @@ class _Making:
         nodes: list[int],
         replication_factor: int,
         pinned: Collection[int],
-        domains: Mapping[int, str],
+        domains: Mapping[int, Path],
     ) -> None:
         self._nodes = nodes
-        self._domain: dict[int, str | int] = {node: domains.get(node) or node for node in nodes}
+        self._domains = FailureDomains(nodes, domains)
         self._count = min(replication_factor, len(nodes))
         present = set(nodes)
         self._fixed = {group for group in pinned if plan.get(group) and present.issuperset(plan[group])}
@@ -96,18 +102,16 @@ class _Making:
             leads[chosen[0]] += 1
         return leads
 
-    def _crowding(self, chosen: Sequence[int]) -> dict[str | int, int]:
-        """How many of these voters are in each failure domain."""
-        crowding = dict.fromkeys(self._domain.values(), 0)
-        for node in chosen:
-            crowding[self._domain[node]] += 1
-        return crowding
+    def _free(self, chosen: Sequence[int]) -> list[int]:
+        return [node for node in self._nodes if node not in chosen]
 
     def _roomiest(self, chosen: Sequence[int], votes: Mapping[int, int]) -> int | None:
         """Who should vote beside these: of the domains with the fewest of them the node with the fewest votes."""
-        crowding = self._crowding(chosen)
-        free = [node for node in self._nodes if node not in chosen]
-        return min(free, key=lambda node: (crowding[self._domain[node]], votes[node], node), default=None)
+        return min(
+            self._free(chosen),
+            key=lambda node: (self._domains.crowding(chosen, node), votes[node], node),
+            default=None,
+        )
 
     def fill(self) -> None:
         """Give every group as many voters as it should have."""
@@ -130,19 +134,15 @@ class _Making:
                 votes[light] += 1
 
     def _vote_to_spread(self, chosen: list[int], votes: Mapping[int, int]) -> tuple[int, int] | None:
-        crowding, light = self._crowding(chosen), self._roomiest(chosen, votes)
-        most = max(crowding.values())
-        if light is None or most - crowding[self._domain[light]] < 2:
-            return None
-        crowded = [node for node in chosen if crowding[self._domain[node]] == most]
-        # Rather a vote than a leadership, and that of the node with the most votes.
-        return max(crowded, key=lambda node: (node != chosen[0], votes[node], node)), light
-
-    def _crowds(self, chosen: Sequence[int], heavy: int, light: int) -> bool:
-        """Whether `light` in the place of `heavy` would put more of a group into one failure domain."""
-        source, target = self._domain[heavy], self._domain[light]
-        crowding = self._crowding(chosen)
-        return source != target and crowding[target] >= crowding[source]
+        best: tuple[tuple[int, ...], int, int, bool, int, int] | None = None
+        for light in self._free(chosen):
+            for heavy in chosen:
+                gain = self._domains.gain(chosen, heavy, light)
+                # Rather a vote than a leadership, and that of the node with the most votes.
+                rank = (gain, votes[light], light, heavy == chosen[0], -votes[heavy], -heavy)
+                if gain < self._domains.no_gain and (best is None or rank < best):
+                    best = rank
+        return None if best is None else (-best[5], best[2])
 
     def even_votes(self) -> None:
         """Move votes until no two nodes differ by more than two (as in a first plan), or no move is possible."""
@@ -162,7 +162,7 @@ class _Making:
                 if group not in self._fixed
                 and heavy in chosen
                 and light not in chosen
-                and not self._crowds(chosen, heavy, light)
+                and self._domains.gain(chosen, heavy, light) <= self._domains.no_gain
             ]
             if movable:
                 # Rather a vote than a leadership: the next step moves those that have to.

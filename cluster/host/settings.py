@@ -10,7 +10,8 @@ class HostSettings:
 
     `nodes` are the members at first, `Host.set_members` follows their changes. With `bootstrap` a group that is not
     stored begins with these members; without it, it begins with nothing and waits to be sent a snapshot: the node
-    joins a cluster that is there.
+    joins a cluster that is there. `everywhere`: until members are told (`Host.set_members`), all nodes have a replica
+    of every group, and not of the catalog alone.
     """
 
     def __init__(
@@ -23,6 +24,7 @@ class HostSettings:
         clock_bound_ms: int,
         group: GroupSettings,
         bootstrap: bool = True,
+        everywhere: bool = False,
     ) -> None:
         self.node: int = node
         self.nodes: list[int] = sorted(nodes)
@@ -32,3 +34,4 @@ class HostSettings:
         self.clock_bound_ms: int = clock_bound_ms
         self.group: GroupSettings = group
         self.bootstrap: bool = bootstrap
+        self.everywhere: bool = everywhere

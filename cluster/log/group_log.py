@@ -106,7 +106,8 @@ class GroupLog:
         self.snapshot_metadata: SnapshotMetadata = SnapshotMetadata()
         self.hard_state: HardState = HardState()
         """As it was when the group was loaded: Raft keeps what it is now."""
-        self._reader: EntryReader = reader
+        self.reader: EntryReader = reader
+        """Fetches what is not in the cache."""
         self._cache: EntryCache = cache
         # Terms of the entries from _offset on; the first one stands for the entry before the log.
         self._offset: int = 0
@@ -191,12 +192,12 @@ class GroupLog:
     def data_once(self, index: int) -> bytes:
         """As `data`, for who looks at much and will not come back: what is not in the cache is not put there."""
         entry = self._cache.get(self.group, index)
-        return self._reader(self.group, index).data if entry is None else entry.data
+        return self.reader(self.group, index).data if entry is None else entry.data
 
     def _entry(self, index: int) -> Entry:
         entry = self._cache.get(self.group, index)
         if entry is None:
-            entry = self._reader(self.group, index)
+            entry = self.reader(self.group, index)
             self._cache.put(self.group, entry)
         return entry
 

@@ -25,8 +25,8 @@ from mayfly.cluster.raft import (
 )
 from mayfly.cluster.rpc import peer_pb2
 from mayfly.cluster.transport import frame_octets
-from mayfly.cluster.transport.said import address_fault, name_fault
-from mayfly.cluster.versions import LEVELS, PROTOCOLS, VersionRange, said_range
+from mayfly.cluster.transport.peer_text import address_fault, name_fault
+from mayfly.cluster.versions import VersionRange, said_range
 
 _BETWEEN_NODES: Final = frozenset(
     (
@@ -51,7 +51,6 @@ _BETWEEN_NODES: Final = frozenset(
 _ENTRY_TYPES: Final = frozenset((EntryType.NORMAL, EntryType.CONF_CHANGE, EntryType.CONF_CHANGE_V2))
 _MAX_TERM: Final = limits.MAX_TERM
 _MAX_INDEX: Final = limits.MAX_INDEX
-MAX_KIND: Final = (1 << 32) - 1
 
 
 class Refused(Exception):
@@ -63,33 +62,6 @@ class DamagedOnTheWay(Refused):
 
 
 # --- hello --------------------------------------------------------------------------------------------
-
-
-def new_hello(
-    node_id: int,
-    node_name: str,
-    cluster_id: str,
-    store: str = "",
-    starts: int = 0,
-    address: str = "",
-    previous: int = 0,
-    protocols: VersionRange = PROTOCOLS,
-    levels: VersionRange = LEVELS,
-) -> peer_pb2.Hello:
-    """The greeting of this node."""
-    return peer_pb2.Hello(
-        protocol_version=protocols.lowest,
-        highest_protocol_version=protocols.highest,
-        lowest_level=levels.lowest,
-        highest_level=levels.highest,
-        node_id=node_id,
-        node_name=node_name,
-        cluster_id=cluster_id,
-        store=store,
-        starts=starts,
-        previous=previous,
-        address=address,
-    )
 
 
 def encode_hello(hello: peer_pb2.Hello) -> bytes:

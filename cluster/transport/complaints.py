@@ -3,7 +3,7 @@
 import logging
 from typing import Final
 
-from mayfly.cluster.transport.said import said
+from mayfly.cluster.transport.peer_text import printable
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ class Complaints:
         if len(self._said) >= MOST_COMPLAINTS:
             self._said.clear()
         self._said[host] = text
-        log.warning("turned away a peer at %s: %s (more of the same are not logged)", said(host), said(text))
+        log.warning("turned away a peer at %s: %s (more of the same are not logged)", printable(host), printable(text))
 
     def say_first(self, host: str, text: str) -> None:
         """Log it, unless something was logged about the host already: for what anybody can provoke in many ways."""

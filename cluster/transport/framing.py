@@ -32,7 +32,6 @@ CHECKED: Final = Struct(">III")
 _LENGTH_AND_CHECKSUM: Final = Struct(">II")
 _GREETING: Final = Struct(f">{len(MAGIC)}sBQ{TICKET_BYTES}s")
 GREETING_BYTES: Final = _GREETING.size
-ANSWER_BYTES: Final = len(MAGIC) + 1
 
 _DAMAGED: Final = "a frame was damaged on its way, its checksum differs"
 

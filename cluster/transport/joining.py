@@ -10,12 +10,12 @@ from google.protobuf.message import DecodeError
 from mayfly.cluster import limits
 from mayfly.cluster.rpc import peer_pb2
 from mayfly.cluster.transport import options, proving
+from mayfly.cluster.transport.authentication import Authentication
+from mayfly.cluster.transport.checksum import checksum_of, is_damaged
 from mayfly.cluster.transport.cluster_secret import NO_SECRET, ClusterSecrets
 from mayfly.cluster.transport.codec import Refused
-from mayfly.cluster.transport.guard import Guard
+from mayfly.cluster.transport.peer_text import address_fault, name_fault, printable
 from mayfly.cluster.transport.proving import NotProven
-from mayfly.cluster.transport.said import address_fault, name_fault, said
-from mayfly.cluster.transport.seal import is_damaged, seal
 from mayfly.cluster.transport.tls import TlsFiles
 from mayfly.cluster.versions import LEVELS, PROTOCOLS, VersionRange, said_range
 
@@ -118,26 +118,26 @@ def encode_answer(answer: JoinAnswer) -> bytes:
 async def answer_join(
     data: bytes,
     context: grpc.aio.ServicerContext,
-    guard: Guard,
+    authentication: Authentication,
     protocols: VersionRange,
     join: Callable[[JoinRequest], Awaitable[JoinAnswer]],
 ) -> bytes:
     """What a node is answered that asks for a place: by `join`, if it may ask."""
     try:
-        guard.check(context)
+        authentication.check(context)
     except Refused as refusal:
-        guard.complaints.say(guard.host(context), f"it asks for a place: {refusal}")
+        authentication.complaints.say(authentication.host(context), f"it asks for a place: {refusal}")
         return encode_answer(JoinAnswer.refused(str(refusal)))
-    guard.wait(context, limits.JOIN_TIMEOUT_SECONDS)
-    answer = encode_answer(await _answer(data, context, guard, protocols, join))
-    await context.send_initial_metadata(seal(answer))
+    authentication.wait(context, limits.JOIN_TIMEOUT_SECONDS)
+    answer = encode_answer(await _answer(data, context, authentication, protocols, join))
+    await context.send_initial_metadata(checksum_of(answer))
     return answer
 
 
 async def _answer(
     data: bytes,
     context: grpc.aio.ServicerContext,
-    guard: Guard,
+    authentication: Authentication,
     protocols: VersionRange,
     join: Callable[[JoinRequest], Awaitable[JoinAnswer]],
 ) -> JoinAnswer:
@@ -145,7 +145,7 @@ async def _answer(
         return JoinAnswer.refused("the request was damaged on its way, its checksum differs", again=True)
     request = decode_request(data, protocols)
     if isinstance(request, str):
-        guard.complaints.say(guard.host(context), f"it asks for a place: {request}")
+        authentication.complaints.say(authentication.host(context), f"it asks for a place: {request}")
         return JoinAnswer.refused(request)
     return await join(request)
 
@@ -169,7 +169,7 @@ async def ask_to_join(
         await proving.prove(channel, known, 0, request.store, 0, seed)
         question = encode_request(request, protocols)
         call = channel.unary_unary(options.JOIN)(
-            question, timeout=limits.JOIN_TIMEOUT_SECONDS, metadata=seal(question)
+            question, timeout=limits.JOIN_TIMEOUT_SECONDS, metadata=checksum_of(question)
         )
         data = await call
         if is_damaged(data, await call.initial_metadata()):
@@ -179,7 +179,7 @@ async def ask_to_join(
         raise JoinRefused(f"no proof for {seed}: {error}", again, of_peer=True) from None
     except grpc.aio.AioRpcError as error:
         # Whatever it is: somebody else may have that address for a while.
-        text = f"no answer from {seed}: {said(error.details() or error.code().name)}"
+        text = f"no answer from {seed}: {printable(error.details() or error.code().name)}"
         raise JoinRefused(text, True, of_peer=True) from None
     finally:
         await channel.close()
@@ -194,7 +194,7 @@ def decode_answer(data: bytes, seed: str) -> JoinAnswer:
         raise JoinRefused(f"{seed} does not answer as a MayflyMQ node", False, of_peer=True) from None
     if answer.refusal:
         of_peer = answer.refusal.startswith(_OTHER_PROTOCOL)
-        raise JoinRefused(said(answer.refusal), answer.again, answer.stance, answer.store, of_peer)
+        raise JoinRefused(printable(answer.refusal), answer.again, answer.stance, answer.store, of_peer)
     names = (answer.node_name, answer.cluster_id, *(member.name for member in answer.members))
     fault = next(filter(None, (name_fault("name", name) for name in names)), "")
     fault = fault or next(filter(None, (address_fault(member.address) for member in answer.members)), "")

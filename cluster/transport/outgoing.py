@@ -4,32 +4,30 @@ import asyncio
 import logging
 import re
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import suppress
-from typing import TypeVar
 
 import grpc
 import grpc.aio
 
 from mayfly.cluster import limits
 from mayfly.cluster.host.attempts import Attempts
-from mayfly.cluster.log.batch import LogError
-from mayfly.cluster.log.snapshot_codec import OutgoingSnapshot, outgoing
-from mayfly.cluster.raft import RaftMessage, Snapshot
-from mayfly.cluster.rpc import peer_pb2
-from mayfly.cluster.transport import codec, framing, options, proving
-from mayfly.cluster.transport.cluster_secret import ClusterSecrets, ProvenSecret
+from mayfly.cluster.raft import RaftMessage
+from mayfly.cluster.transport import codec, framing, options
+from mayfly.cluster.transport.admission import FINAL_REFUSALS
+from mayfly.cluster.transport.checksum import checksum_of
+from mayfly.cluster.transport.cluster_secret import ProvenSecret
 from mayfly.cluster.transport.counters import PeerCounters
+from mayfly.cluster.transport.dialing import Dialer, status_of
 from mayfly.cluster.transport.frame_stream import FrameSender, host_of
-from mayfly.cluster.transport.gate import FINAL_REFUSALS
+from mayfly.cluster.transport.pace import Pace
+from mayfly.cluster.transport.peer_events import PeerEvents, tell
+from mayfly.cluster.transport.peer_text import printable
 from mayfly.cluster.transport.proving import NotProven
 from mayfly.cluster.transport.refusals import Refusals
-from mayfly.cluster.transport.said import said
-from mayfly.cluster.transport.seal import seal
 from mayfly.cluster.transport.send_queue import SendQueue
-from mayfly.cluster.transport.steps import run_steps
-from mayfly.cluster.transport.tls import NodeTls
+from mayfly.cluster.transport.snapshot_sender import SnapshotSender
 from mayfly.cluster.versions import PROTOCOL_CHECKSUMS, VersionRange
 
 log = logging.getLogger(__name__)
@@ -57,42 +55,28 @@ class PeerLink:
 
     def __init__(
         self,
-        hello: peer_pb2.Hello,
-        peer: int,
-        address: str,
-        credentials: NodeTls | None,
+        dialer: Dialer,
         counters: PeerCounters,
-        on_up: Callable[[int], None],
-        on_down: Callable[[int], None],
-        on_gone: Callable[[int], None],
-        on_snapshot_sent: Callable[[int, int, bool], None],
+        events: PeerEvents,
         on_refused: Callable[[int, str, bool], None],
         executor: Executor,
-        known: ClusterSecrets,
+        pace: Pace,
     ) -> None:
-        """The executor reads what snapshots are made of. `known` is the cluster secret."""
-        self._known = known
-        self._executor = executor
-        self.address = address
+        """`on_refused` is `Admission.refused`. The executor reads what snapshots are made of, and they go at this
+        pace."""
+        self._dialer = dialer
+        self._peer = dialer.peer
         self.up = False
-        self.protocol = 0
+        self._protocol = 0
         """The version of what is sent, once the stream was up."""
         self._attempts = Attempts(
             limits.RECONNECT_FIRST_MS, limits.RECONNECT_LAST_MS, limits.REFUSED_RETRY_MS
         )
         self._greeted = asyncio.Event()
         """The peer has come to this node since the last attempt began."""
-        self._hello = peer_pb2.Hello()
-        self._hello.CopyFrom(hello)
-        self._hello.target = peer
-        self._peer = peer
-        self._credentials = credentials
         self._counters = counters
-        self._on_up = on_up
-        self._on_down = on_down
-        self._on_gone = on_gone
+        self._events = events
         self._refusals = Refusals()
-        self._on_snapshot_sent = on_snapshot_sent
         self._on_refused = on_refused
         self._frames: FrameSender | None = None
         self._checked = False
@@ -101,24 +85,16 @@ class PeerLink:
         """The Exchange while it is written to."""
         self._wake = asyncio.Event()
         """There is something unordered to send, or the stream has ended."""
-        self.send_queue = SendQueue(peer, counters, self._send_snapshot, self._wake.set)
+        self.send_queue = SendQueue(dialer.peer, counters, self._send_snapshot, self._wake.set)
         """Takes frames; its stream is there while this is up."""
         self._complaint = ""
-        self._snapshots: dict[int, tuple[RaftMessage, Snapshot]] = {}
-        self._snapshot_task: asyncio.Task[None] | None = None
-        self._task = asyncio.create_task(self._run(), name=f"stream to node {peer}")
-
-    # --- frames ---------------------------------------------------------------------------------------
+        self._snapshots = SnapshotSender(dialer, counters, executor, pace, events.on_snapshot_sent)
+        self._task = asyncio.create_task(self._run(), name=f"stream to node {dialer.peer}")
 
     @property
-    def waiting_bytes(self) -> int:
-        """About how much waits to be sent."""
-        return self.send_queue.waiting_bytes
-
-    @property
-    def attempts(self) -> int:
-        """How often the stream was tried to be opened, since the start or the last success."""
-        return self._attempts.count
+    def address(self) -> str:
+        """Where the peer is."""
+        return self._dialer.address
 
     def greeted(self) -> None:
         """The peer has opened a stream to this node: it is there, so the next attempt need not wait."""
@@ -126,7 +102,7 @@ class PeerLink:
 
     async def _run(self) -> None:
         while True:
-            channel = self._channel()
+            channel = self._dialer.channel()
             self._attempts.begun()
             self._greeted.clear()
             connects = self._counters.connects
@@ -146,7 +122,7 @@ class PeerLink:
             was_up = self._counters.connects != connects
             self._complain(was_up, code, reason)
             if code in FINAL_REFUSALS:
-                _call(self._on_refused, self._peer, said(reason), code is grpc.StatusCode.NOT_FOUND)
+                tell(self._on_refused, self._peer, printable(reason), code is grpc.StatusCode.NOT_FOUND)
             if self._refusals.sought:
                 await self._look_for_peer()
             with suppress(TimeoutError):
@@ -161,7 +137,7 @@ class PeerLink:
         if frames is not None:
             frames.abort()
         if was_up:
-            _call(self._on_down, self._peer)
+            tell(self._events.on_down, self._peer)
 
     def _set_down_without(self, frames: FrameSender | None) -> None:
         if self.up and self._frames is frames:
@@ -170,17 +146,17 @@ class PeerLink:
     async def _stream(self, channel: grpc.aio.Channel) -> tuple[grpc.StatusCode, str]:
         """Open the stream, keep it until it ends; why it ended."""
         try:
-            proven = await self._prove(channel)
+            proven = await self._dialer.prove(channel)
         except NotProven as error:
             return error.code, str(error)
-        hello = codec.encode_hello(self._hello)
-        call: grpc.aio.StreamUnaryCall = channel.stream_unary(options.EXCHANGE)(metadata=seal(hello))
+        hello = codec.encode_hello(self._dialer.hello)
+        call: grpc.aio.StreamUnaryCall = channel.stream_unary(options.EXCHANGE)(metadata=checksum_of(hello))
         try:
             async with asyncio.timeout(limits.CONNECT_TIMEOUT_MS / 1000):
                 await call.write(hello)
                 answer = tuple(await call.initial_metadata())
                 if options.CONSENT not in answer:
-                    return await _status(call)
+                    return await status_of(call)
                 frames = await self._open_frames(answer, proven)
         except TimeoutError:
             where = "" if self._frames is None else " at its port for frames"
@@ -188,7 +164,7 @@ class PeerLink:
         except _NoFrameStream as error:
             return await self._last_word(call, str(error))
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            return await _status(call)
+            return await status_of(call)
         self._complaint = ""
         self._refusals.was_up()
         self._attempts.was_up()
@@ -197,8 +173,8 @@ class PeerLink:
         call.add_done_callback(lambda _: self._wake.set())
         self.up = True
         self.send_queue.stream = frames
-        log.info("connected to node %d at %s, protocol version %d", self._peer, self.address, self.protocol)
-        _call(self._on_up, self._peer)
+        log.info("connected to node %d at %s, protocol version %d", self._peer, self.address, self._protocol)
+        tell(self._events.on_up, self._peer)
         try:
             while not call.done() and not frames.ended:
                 if self.send_queue.unordered:
@@ -210,11 +186,6 @@ class PeerLink:
             pass
         self._set_down()
         return await self._last_word(call, "the frame stream broke")
-
-    async def _prove(self, channel: grpc.aio.Channel) -> ProvenSecret | None:
-        """Prove the cluster secret on a connection, if this node has one. Raises `NotProven`."""
-        hello = self._hello
-        return await proving.prove(channel, self._known, hello.node_id, hello.store, self._peer, self.address)
 
     async def _write_unordered(self, call: grpc.aio.StreamUnaryCall) -> None:
         data = codec.encode_frame(self.send_queue.unordered.take())
@@ -238,70 +209,46 @@ class PeerLink:
 
     async def _look_for_peer(self) -> None:
         """Once more knock where the peer was, and say so if it has ended."""
-        if not await self._refuses_connections():
+        if not await self._dialer.is_refused():
             self._refusals.was_taken()
         elif self._refusals.was_refused(asyncio.get_running_loop().time() * 1000, self._counters.frames_received):
-            _call(self._on_gone, self._peer)
-
-    async def _refuses_connections(self) -> bool:
-        """Whether the peer's host says that nobody listens there. One that is frozen, cut off or switched off does not
-        say so."""
-        host, port = host_of(self.address), self.address.rpartition(":")[2]
-        try:
-            async with asyncio.timeout(limits.RECONNECT_LAST_MS / 1000):
-                _, writer = await asyncio.open_connection(host, port)
-        except ConnectionRefusedError:
-            return True
-        except (OSError, TimeoutError):
-            return False
-        writer.close()
-        return False
+            tell(self._events.on_gone, self._peer)
 
     async def _open_frames(
         self, answer: tuple[tuple[str, str | bytes], ...], proven: ProvenSecret | None
     ) -> FrameSender:
         """Connect where the peer takes the frames of an accepted Exchange. Raises `_NoFrameStream`."""
         port, ticket = _frames_at(answer)
-        self.protocol = _protocol_in(answer, codec.protocols_of(self._hello))
-        host = host_of(self.address)
-        loop = asyncio.get_running_loop()
-        tls = None if self._credentials is None else self._credentials.frames
-        name = None if self._credentials is None else self._credentials.server_name or host
-        node_id, shown, proof = self._hello.node_id, ticket, b""
+        self._protocol = _protocol_in(answer, codec.protocols_of(self._dialer.hello))
+        node_id, shown, proof = self._dialer.hello.node_id, ticket, b""
         if proven is not None:
             shown, proof = proven.ticket(ticket, node_id), proven.answer_to_ticket(ticket, node_id)
-        self._checked = self.protocol >= PROTOCOL_CHECKSUMS and tls is None
+        self._checked = self._protocol >= PROTOCOL_CHECKSUMS and not self._dialer.has_tls
         frames = FrameSender(
-            self.protocol, framing.encode_greeting(self.protocol, node_id, shown), self.send_queue.write_waiting,
+            self._protocol, framing.encode_greeting(self._protocol, node_id, shown), self.send_queue.write_waiting,
             self._frames_ended, proof, self._checked,
         )
         self._frames = frames
         try:
-            await loop.create_connection(lambda: frames, host, port, ssl=tls, server_hostname=name)
+            await self._dialer.connect_frames(port, frames)
             await frames.accepted
         except (OSError, ssl.SSLError) as error:
-            raise _NoFrameStream(f"no frame stream to {host} port {port}: {error}") from None
+            raise _NoFrameStream(f"no frame stream to {host_of(self.address)} port {port}: {error}") from None
         return frames
 
     async def _last_word(self, call: grpc.aio.StreamUnaryCall, otherwise: str) -> tuple[grpc.StatusCode, str]:
         """Why an Exchange ends that is of no use any more: what the peer has to say about it, if it does so soon."""
         try:
             async with asyncio.timeout(limits.STOP_GRACE_SECONDS):
-                code, reason = await _status(call)
+                code, reason = await status_of(call)
         except TimeoutError:
             call.cancel()
             return grpc.StatusCode.UNAVAILABLE, otherwise
         return (code, reason) if code != grpc.StatusCode.OK else (grpc.StatusCode.UNAVAILABLE, otherwise)
 
-    def _channel(self) -> grpc.aio.Channel:
-        if self._credentials is None:
-            return grpc.aio.insecure_channel(self.address, options.channel_options(""), options.compression())
-        settings = options.channel_options(self._credentials.server_name)
-        return grpc.aio.secure_channel(self.address, self._credentials.channel, settings, options.compression())
-
     def _complain(self, was_up: bool, code: grpc.StatusCode, reason: str) -> None:
         """Log why there is no stream; once for each reason until there is one again."""
-        reason = said(reason)
+        reason = printable(reason)
         if was_up:
             log.info("lost node %d at %s: %s", self._peer, self.address, reason)
         elif (code in _NEEDS_MENDING or code == grpc.StatusCode.PERMISSION_DENIED) and self._complaint != reason:
@@ -312,124 +259,17 @@ class PeerLink:
             return
         self._complaint = reason
 
-    # --- snapshots ------------------------------------------------------------------------------------
-
-    def _send_snapshot(self, group: int, message: RaftMessage) -> None:
-        snapshot = message.snapshot
-        if snapshot is None or not self.up:
-            asyncio.get_running_loop().call_soon(_call, self._on_snapshot_sent, self._peer, group, False)
-            return
-        self._snapshots[group] = (message, snapshot)
-        if self._snapshot_task is None:
-            name = f"snapshots to node {self._peer}"
-            self._snapshot_task = asyncio.create_task(self._send_snapshots(), name=name)
-
-    async def _send_snapshots(self) -> None:
-        """One after the other, on a connection of their own: heartbeats don't stand in line behind them."""
-        channel = self._channel()
-        try:
-            while self._snapshots:
-                group, (message, snapshot) = next(iter(self._snapshots.items()))
-                try:
-                    reason = await self._transfer(channel, group, message, snapshot)
-                except Exception as error:  # whatever it is: its fate is reported, and the others get their turn
-                    log.exception("snapshot of group %d for node %d", group, self._peer)
-                    reason = str(error) or "failed"
-                if reason:
-                    log.info("snapshot of group %d did not reach node %d: %s", group, self._peer, said(reason))
-                    # gRPC would wait before it connects again; what stopped is to go on soon.
-                    await channel.close()
-                    channel = self._channel()
-                newest, newest_snapshot = self._snapshots.pop(group)
-                if newest_snapshot is snapshot and newest.term == message.term:
-                    _call(self._on_snapshot_sent, self._peer, group, not reason)
-                else:
-                    # Another one took its place meanwhile; it goes behind those that wait.
-                    self._snapshots[group] = (newest, newest_snapshot)
-        finally:
-            self._snapshot_task = None
-            await channel.close()
-
-    async def _transfer(
-        self, channel: grpc.aio.Channel, group: int, message: RaftMessage, snapshot: Snapshot
-    ) -> str:
-        """Send one snapshot, or what the peer does not have of it yet; why it failed, or ""."""
-        source = outgoing(group, snapshot)
-        try:
-            await run_steps(self._executor, source.prepare())
-        except LogError as error:
-            return str(error)
-        metadata = snapshot.metadata
-        name = codec.SnapshotName(group, metadata.index, metadata.term, source.total_bytes, source.digest)
-        try:
-            await self._prove(channel)
-        except NotProven as error:
-            return str(error)
-        header = codec.encode_snapshot_header(self._hello, message, metadata, name)
-        call: grpc.aio.StreamUnaryCall = channel.stream_unary(options.SEND_SNAPSHOT)(metadata=seal(header))
-        try:
-            await _in_time(call.write(header))
-            # The peer takes few snapshots at once: wait for our turn, as long as it lives.
-            answer = tuple(await call.initial_metadata())
-            if options.CONSENT not in answer:
-                return (await _status(call))[1]
-            offset = _offset_in(answer, source.total_bytes)
-            if offset is None:
-                call.cancel()
-                return "the peer has more of it than there is"
-            if offset:
-                self._counters.snapshots_resumed += 1
-                log.info("snapshot of group %d for node %d goes on at byte %d", group, self._peer, offset)
-            await self._send_pieces(call, source, offset)
-            await _in_time(call.done_writing())
-            # The peer compares all of it with the digest, which takes its time.
-            await call
-        except TimeoutError:
-            call.cancel()
-            return f"no progress for {limits.SNAPSHOT_STALL_SECONDS} s"
-        except LogError as error:
-            call.cancel()
-            return str(error)
-        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            return (await _status(call))[1] or "the stream broke"
-        return ""
-
-    async def _send_pieces(self, call: grpc.aio.StreamUnaryCall, source: OutgoingSnapshot, offset: int) -> None:
-        pieces = source.pieces(offset, limits.SNAPSHOT_CHUNK_BYTES)
-        loop = asyncio.get_running_loop()
-        while piece := await loop.run_in_executor(self._executor, next, pieces, b""):
-            data = codec.encode_snapshot_data(offset, piece)
-            offset += len(piece)
-            self._counters.bytes_sent += len(data)
-            await _in_time(call.write(data))
-
     async def stop(self) -> None:
         """End the stream and what is on the way. No callback comes after this."""
-        tasks = [task for task in (self._task, self._snapshot_task) if task is not None]
-        self._on_up = self._on_down = self._on_gone = _ignore
-        self._on_snapshot_sent = _ignore
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        self._events = PeerEvents()
+        self._task.cancel()
+        await asyncio.gather(self._task, self._snapshots.stop(), return_exceptions=True)
 
-
-def _ignore(*_: object) -> None:
-    pass
-
-
-_Result = TypeVar("_Result")
-
-
-async def _in_time(step: Awaitable[_Result]) -> _Result:
-    async with asyncio.timeout(limits.SNAPSHOT_STALL_SECONDS):
-        return await step
-
-
-def _offset_in(answer: tuple[tuple[str, str], ...], total_bytes: int) -> int | None:
-    """From where on the peer wants a snapshot; None if there is no such place."""
-    wanted = next((value for key, value in answer if key == options.SNAPSHOT_OFFSET), "0")
-    plausible = wanted.isascii() and wanted.isdigit() and len(wanted) <= len(str(total_bytes))
-    return int(wanted) if plausible and int(wanted) <= total_bytes else None
+    def _send_snapshot(self, group: int, message: RaftMessage) -> None:
+        if message.snapshot is None or not self.up:
+            asyncio.get_running_loop().call_soon(tell, self._events.on_snapshot_sent, self._peer, group, False)
+        else:
+            self._snapshots.send(group, message, message.snapshot)
 
 
 def _is_being_cancelled() -> bool:
@@ -454,17 +294,3 @@ def _protocol_in(answer: tuple[tuple[str, str | bytes], ...], spoken: VersionRan
     if not (isinstance(told, str) and told.isascii() and told.isdigit() and len(told) < 4 and spoken.knows(int(told))):
         raise _NoFrameStream(f"the peer takes protocol version {told!r}, {spoken!r} is spoken here")
     return int(told)
-
-
-async def _status(call: grpc.aio.StreamUnaryCall) -> tuple[grpc.StatusCode, str]:
-    """Code and text with which a call ended."""
-    code = await call.code()
-    return code, await call.details() or code.name
-
-
-def _call(callback: Callable[..., None], *arguments: object) -> None:
-    try:
-        callback(*arguments)
-    except Exception:
-        # A mistake in the layer above; the stream goes on.
-        log.exception("a callback of the transport failed")

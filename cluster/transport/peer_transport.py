@@ -3,8 +3,8 @@
 import asyncio
 import logging
 import tempfile
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -12,19 +12,25 @@ import grpc.aio
 
 from mayfly.cluster.host.frame import Frame
 from mayfly.cluster.raft import MessageType
-from mayfly.cluster.transport import codec, options
+from mayfly.cluster.transport import options
+from mayfly.cluster.transport.admission import Admission, OpenAdmission
+from mayfly.cluster.transport.authentication import Authentication
 from mayfly.cluster.transport.cluster_secret import NO_SECRET, ClusterSecrets
 from mayfly.cluster.transport.complaints import Complaints
 from mayfly.cluster.transport.counters import PeerCounters
-from mayfly.cluster.transport.door import Door
+from mayfly.cluster.transport.dialing import Dialer
 from mayfly.cluster.transport.frame_stream import FrameListener, host_of
-from mayfly.cluster.transport.gate import Gate, OpenGate
-from mayfly.cluster.transport.guard import Guard
+from mayfly.cluster.transport.handshake import Handshake
 from mayfly.cluster.transport.incoming import Incoming
+from mayfly.cluster.transport.intakes import Intakes
+from mayfly.cluster.transport.local_peer import LocalPeer
 from mayfly.cluster.transport.outgoing import PeerLink
+from mayfly.cluster.transport.pace import Pace
+from mayfly.cluster.transport.peer_events import PeerEvents
+from mayfly.cluster.transport.peer_port import PeerPort
+from mayfly.cluster.transport.snapshot_receiver import SnapshotReceiver
 from mayfly.cluster.transport.spool import SnapshotSpool
 from mayfly.cluster.transport.tls import NodeTls, TlsFiles
-from mayfly.cluster.versions import LEVELS, PROTOCOLS, VersionRange
 
 log = logging.getLogger(__name__)
 
@@ -32,30 +38,21 @@ SNAPSHOT_THREADS: Final = 4
 """Threads that read and write what snapshots are made of: more would only wait for the same disk."""
 
 
-class LocalPeer:
-    """Who this node is. `store`, `starts` and `previous` tell its data from other, `address` is its own."""
+@dataclass(frozen=True, slots=True)
+class TransportSettings:
+    """Where a node listens for its peers, and what is asked of them."""
 
-    def __init__(
-        self,
-        node_id: int,
-        name: str,
-        cluster_id: str,
-        store: str = "",
-        starts: int = 0,
-        address: str = "",
-        previous: int = 0,
-        protocols: VersionRange = PROTOCOLS,
-        levels: VersionRange = LEVELS,
-    ) -> None:
-        self.protocols = protocols
-        self.levels = levels
-        self.node_id = node_id
-        self.name = name
-        self.cluster_id = cluster_id
-        self.store = store
-        self.starts = starts
-        self.previous = previous
-        self.address = address
+    listen_address: str
+    """"host:port"; port 0 means any."""
+    frames_address: tuple[str, int] | None = None
+    """Where peers bring their frames; None: at any port of the host that is listened on."""
+    tls: TlsFiles | None = None
+    known: ClusterSecrets = NO_SECRET
+    """The cluster secret, which peers have to prove if it is demanded."""
+    snapshot_folder: Path | None = None
+    """For snapshots that have not come whole; without it they are given up at `PeerTransport.stop`."""
+    snapshot_bytes_per_second: int = 0
+    """How much of snapshots may be sent, to all peers together; 0: as much as goes."""
 
 
 class PeerTransport:
@@ -69,52 +66,26 @@ class PeerTransport:
     def __init__(
         self,
         local: LocalPeer,
-        listen_address: str,
         peers: dict[int, str],
-        on_frame: Callable[[int, Frame], None],
-        on_peer_up: Callable[[int], None],
-        on_peer_down: Callable[[int], None],
-        on_snapshot_sent: Callable[[int, int, bool], None],
-        tls: TlsFiles | None = None,
-        gate: Gate | None = None,
-        snapshot_folder: Path | None = None,
-        frames_address: tuple[str, int] | None = None,
-        on_peer_gone: Callable[[int], None] = lambda peer: None,
-        known: ClusterSecrets = NO_SECRET,
+        events: PeerEvents,
+        settings: TransportSettings,
+        admission: Admission | None = None,
     ) -> None:
-        """`peers` maps node ids to "host:port"; this node's own id in it is passed over.
-
-        `on_frame(peer, frame)`; `on_snapshot_sent(peer, group, ok)` once for every SNAP message given to
-        `send`, unless a newer one of the same group took its place. Port 0 in `listen_address` means any.
-        `snapshot_folder` is for snapshots that have not come whole; without it they are given up at `stop`.
-        `frames_address` is where peers bring their frames: this host at any port, unless given.
-        `on_peer_gone(peer)` after `on_peer_down`, once the peer's host has refused connections for
-        `limits.GONE_AFTER_MS` and no frame of it came meanwhile: nobody listens any more. `known` is the cluster
-        secret, which peers have to prove if it is demanded.
-        """
+        """`peers` maps node ids to "host:port"; this node's own id in it is passed over. Without `admission` they alone
+        are let in."""
         complaints = Complaints()
-        self._known = known
-        self._door = Door(listen_address, complaints)
-        self._guard = Guard(self._door, known, complaints)
-        self._guard.node_id = local.node_id
-        self._snapshot_folder = snapshot_folder
+        self._peer_port = PeerPort(settings.listen_address, complaints)
+        self._authentication = Authentication(self._peer_port, settings.known, complaints)
+        self._authentication.node_id = local.node_id
+        self._settings = settings
+        self._pace = Pace(settings.snapshot_bytes_per_second)
         self._temporary_folder: tempfile.TemporaryDirectory[str] | None = None
         self._spool: SnapshotSpool | None = None
         self._executor = ThreadPoolExecutor(SNAPSHOT_THREADS, "snapshots")
         self._local = local
-        self._frames_address = frames_address or (host_of(listen_address), 0)
         self._addresses = dict(peers)
-        self._on_frame = on_frame
-        self._on_peer_up = on_peer_up
-        self._on_peer_down = on_peer_down
-        self._on_snapshot_sent = on_snapshot_sent
-        self._on_peer_gone = on_peer_gone
-        self._tls = tls
-        self._gate: Gate = gate or OpenGate()
-        self._hello = codec.new_hello(
-            local.node_id, local.name, local.cluster_id, local.store, local.starts, local.address, local.previous,
-            local.protocols, local.levels,
-        )
+        self._events = events
+        self._admission: Admission = admission or OpenAdmission()
         self._links: dict[int, PeerLink] = {}
         self._server: grpc.aio.Server | None = None
         self._frame_listener: FrameListener | None = None
@@ -129,30 +100,34 @@ class PeerTransport:
     async def start(self) -> None:
         """Listen, and begin to connect to peers. Raises `OSError`: address taken, TLS files or folder unusable; then,
         too, `stop` closes what is open."""
-        self._node_tls = None if self._tls is None else NodeTls(self._tls)
-        folder = self._snapshot_folder
+        tls = self._settings.tls
+        self._node_tls = None if tls is None else NodeTls(tls)
+        folder = self._settings.snapshot_folder
         if folder is None:
             self._temporary_folder = tempfile.TemporaryDirectory(prefix="mayfly-snapshots-")
             folder = Path(self._temporary_folder.name)
         self._spool = SnapshotSpool(folder)
         self._spool.start()
+        handshake = Handshake(self._local, self._admission, self.counters.get, self._let_in)
+        intakes = Intakes(self._local.node_id, self.counters.get, handshake.refuse_stranger, self._events.on_frame)
+        snapshots = SnapshotReceiver(handshake, self._authentication, intakes, self._spool, self._executor)
         incoming = Incoming(
-            self._local.node_id, self._local.cluster_id, self.counters.get, self._on_frame, self._gate, self._let_in,
-            self._spool, self._executor, self._local.protocols, self._greeted, self._guard, self._tls is not None,
+            handshake, self._authentication, intakes, snapshots, self._greeted, self._node_tls is not None
         )
-        tls = None if self._node_tls is None else self._node_tls.server_context
-        self._frame_listener = FrameListener(incoming.redeem, self._local.protocols, incoming.complaints, tls)
-        await self._frame_listener.start(*self._frames_address)
+        context = None if self._node_tls is None else self._node_tls.server_context
+        self._frame_listener = FrameListener(incoming.redeem, self._local.protocols, incoming.complaints, context)
+        host, port = self._settings.frames_address or (host_of(self._settings.listen_address), 0)
+        await self._frame_listener.start(host, port)
         self.frames_port = incoming.frames_port = self._frame_listener.port
-        await self._door.open()
-        self.port = self._door.port
+        await self._peer_port.open()
+        self.port = self._peer_port.port
         server = grpc.aio.server(options=options.server_options(), compression=options.compression())
         server.add_generic_rpc_handlers((incoming.handlers(),))
-        self._door.serve(server, None if self._node_tls is None else self._node_tls.server_credentials)
+        self._peer_port.serve(server, None if self._node_tls is None else self._node_tls.server_credentials)
         self._count_peers()
         await server.start()
         self._server = server
-        self._door.begin()
+        self._peer_port.begin()
         log.info("listening for peers on port %d, for their frames on port %d", self.port, self.frames_port)
         self._open_links()
 
@@ -166,11 +141,11 @@ class PeerTransport:
         links, self._links = self._links, {}
         for link in links.values():
             await link.stop()
-        await self._door.end()
+        await self._peer_port.end()
         server, self._server = self._server, None
         if server is not None:
             await server.stop(None)
-        await self._door.close()
+        await self._peer_port.close()
         if self._frame_listener is not None:
             await self._frame_listener.stop()
         # Nobody reads the log or writes to the folder after this.
@@ -193,34 +168,7 @@ class PeerTransport:
             return
         for group, message in frame.raft:
             if message.type == MessageType.SNAP:
-                asyncio.get_running_loop().call_soon(self._on_snapshot_sent, peer, group, False)
-
-    def is_up(self, peer: int) -> bool:
-        """Whether frames can be sent to a peer now."""
-        link = self._links.get(peer)
-        return link is not None and link.up
-
-    def protocol(self, peer: int) -> int:
-        """The version of what is sent to a peer, as agreed upon the last time; 0: never."""
-        link = self._links.get(peer)
-        return 0 if link is None else link.protocol
-
-    def waiting_bytes(self, peer: int) -> int:
-        """About how many bytes wait to be sent to a peer; at `MAX_PEER_QUEUE_BYTES` frames are dropped."""
-        link = self._links.get(peer)
-        return 0 if link is None else link.waiting_bytes
-
-    def receiving(self) -> list[int]:
-        """Groups of which a snapshot is on its way to this node."""
-        return [] if self._spool is None else self._spool.receiving()
-
-    def kept_bytes(self, group: int) -> int:
-        """How much has come of a group's snapshot that has not come whole."""
-        return 0 if self._spool is None else self._spool.received_bytes().get(group, 0)
-
-    def connected(self) -> list[int]:
-        """Ids of the peers that are up."""
-        return [peer for peer, link in self._links.items() if link.up]
+                asyncio.get_running_loop().call_soon(self._events.on_snapshot_sent, peer, group, False)
 
     async def set_peers(self, peers: dict[int, str]) -> None:
         """Change who the peers are: streams to those that went or moved are closed, to new ones opened. A later call
@@ -232,7 +180,7 @@ class PeerTransport:
                 del self._links[peer]
                 # Before the wait: a new stream may be up after it.
                 if link.up:
-                    self._on_peer_down(peer)
+                    self._events.on_down(peer)
                 await link.stop()
         self._count_peers()
         if self._server is not None:
@@ -265,17 +213,7 @@ class PeerTransport:
         for peer, address in self._addresses.items():
             if peer == self._local.node_id or peer in self._links:
                 continue
+            dialer = Dialer(peer, address, self._local.hello(peer), self._node_tls, self._settings.known)
             self._links[peer] = PeerLink(
-                self._hello,
-                peer,
-                address,
-                self._node_tls,
-                self.counters[peer],
-                self._on_peer_up,
-                self._on_peer_down,
-                self._on_peer_gone,
-                self._on_snapshot_sent,
-                self._gate.refused,
-                self._executor,
-                self._known,
+                dialer, self.counters[peer], self._events, self._admission.refused, self._executor, self._pace
             )

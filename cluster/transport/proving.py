@@ -14,7 +14,7 @@ from mayfly.cluster.rpc import peer_pb2
 from mayfly.cluster.transport import options
 from mayfly.cluster.transport.cluster_secret import NONCE_BYTES, ClusterSecrets, Dialogue, ProvenSecret
 from mayfly.cluster.transport.codec import Refused
-from mayfly.cluster.transport.said import address_fault, name_fault, said
+from mayfly.cluster.transport.peer_text import address_fault, name_fault, printable
 
 MOST_PROOFS: Final = limits.MAX_SECRETS
 
@@ -66,7 +66,7 @@ async def prove(
         if code is not grpc.StatusCode.UNIMPLEMENTED:
             # Nothing else that somebody says who has proven nothing may count: some answers end a node for good.
             heard = code if code is grpc.StatusCode.UNAUTHENTICATED else grpc.StatusCode.UNAVAILABLE
-            raise NotProven(heard, said(await call.details() or code.name)) from None
+            raise NotProven(heard, printable(await call.details() or code.name)) from None
         if known.demanded:
             raise NotProven(grpc.StatusCode.UNAUTHENTICATED, f"the node at {address} {_TOO_OLD}") from None
         return None

@@ -116,14 +116,6 @@ class SnapshotSpool:
                 partial.expiry.cancel()
         self._partials.clear()
 
-    def received_bytes(self) -> dict[int, int]:
-        """How much has come, by group, of what has not come whole."""
-        return {group: partial.received_bytes for group, partial in self._partials.items()}
-
-    def receiving(self) -> list[int]:
-        """Groups of which a snapshot is being received, or waits for its turn."""
-        return [group for group, partial in self._partials.items() if partial.owner is not None]
-
     def claim(self, name: SnapshotName, stream: Stream) -> PartialSnapshot | str:
         """What is there of a snapshot, from now on owned by this stream; the one that had it, or that brings another
         snapshot of the group, is told to end. A text: why not."""

@@ -51,7 +51,6 @@ class Connection:
 
     should_close: the socket is to be closed as soon as take_output() has been written.
     closed_by_client: the client said close first, and may have sent more behind it.
-    closed: the connection has ended; nothing will come from it or be sent any more.
     reading_paused: set by the owner while it does not read the socket, so that silence is not held against
     the client.
     client_properties, client_capabilities: from start-ok.  channel_max, heartbeat_seconds: as agreed (channel_max 0
@@ -98,11 +97,6 @@ class Connection:
         """From start-ok, decoded anew at each call: for years of a connection they are seldom asked for, and a stranger
         may send what takes twenty times its octets."""
         return dict(table_to_python(self._client_properties)) if self._client_properties else {}
-
-    @property
-    def closed(self) -> bool:
-        """Whether the connection has ended."""
-        return self.state == states.CLOSED
 
     @property
     def mechanism(self) -> str:

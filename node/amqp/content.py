@@ -76,7 +76,6 @@ _NAMES: Final[dict[int, str]] = {
 _BEFORE_EXPIRATION: Final = 0xFE00
 _FLAGS_AT: Final = 12
 _PROPERTIES_AT: Final = 14
-_BEFORE_FLAGS: Final = struct.Struct(">HHQ")
 _LENGTH: Final = struct.Struct(">I")
 
 
@@ -178,11 +177,6 @@ def short_string(text: str | bytes) -> bytes:
     if len(octets) > 255:
         raise ValueError("a short string has at most 255 octets")
     return b"%c%b" % (len(octets), octets)
-
-
-def build_header(properties: Basic.Properties, body_size_bytes: int) -> bytes:
-    """A content header payload encoded by pamqp.  TypeError for values that pamqp cannot encode."""
-    return _BEFORE_FLAGS.pack(BASIC_CLASS_ID, 0, body_size_bytes) + properties.marshal()
 
 
 def decode_properties(header: bytes) -> Basic.Properties:

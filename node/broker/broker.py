@@ -34,7 +34,7 @@ from mayfly.node.limits import (
     WAITING_EVENTS_OF_NODE_BYTES,
     WAITING_EVENTS_OF_NODE_LOW_BYTES,
 )
-from mayfly.node.shard.effects import ConsumerCancelled, Deliver
+from mayfly.node.shard.effects import ConsumerCancelled, ConsumerMoved, Deliver
 
 logger = logging.getLogger(__name__)
 
@@ -168,6 +168,10 @@ class Broker:
                 consumer = consumers.get(effect.consumer_id)
                 if consumer is not None:
                     consumer.channel.consumer_cancelled(consumer.tag, consumer.holder)
+            elif isinstance(effect, ConsumerMoved):
+                consumer = consumers.get(effect.consumer_id)
+                if consumer is not None:
+                    consumer.channel.consumer_moved(consumer.tag, effect)
 
     def reply_came(self, key: str, content: Content) -> None:
         """See `ClusterEvents.reply_came`."""
@@ -178,6 +182,10 @@ class Broker:
     def awaits_reply(self, key: str) -> bool:
         """See `ClusterEvents.awaits_reply`."""
         return key in self.reply_consumers.by_key
+
+    def has_clients(self) -> bool:
+        """See `ClusterEvents.has_clients`."""
+        return any(connection.is_running for connection in self.connections.values())
 
     def session_lost(self, shard_id: int) -> None:
         """See `ClusterEvents.session_lost`."""

@@ -8,24 +8,22 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pamqp.base import Frame
 from pamqp.commands import Exchange, Queue
 
 from mayfly.node.amqp.content import Content
 from mayfly.node.amqp.events import ACK, REJECT, Event, MethodReceived, PublishesReceived, SettlementsReceived
-from mayfly.node.broker.client import Client, ClientChannel
-from mayfly.node.broker.cluster_facade import ClusterFacade
+from mayfly.node.broker.client import Client
 from mayfly.node.broker.coming_back import giving_back, nack_outcome
+from mayfly.node.broker.consumer_moves import attach_again
 from mayfly.node.broker.consumer_timeout import DeliveryMarks, timed_out
-from mayfly.node.broker.consumers import Consumer
 from mayfly.node.broker.node_parts import NodeParts
 from mayfly.node.broker.operation import AmqpError, BarrierStep, Operation, Steps, known, no_room_error
+from mayfly.node.broker.operation_channel import Handler, OperationChannel
 from mayfly.node.broker.pressure import Pressure
-from mayfly.node.broker.publishing import BASIC_CLASS, PUBLISH_METHOD, ConfirmsDue, Publisher
-from mayfly.node.broker.reply_consumers import ReplyConsumer
+from mayfly.node.broker.publishing import BASIC_CLASS, PUBLISH_METHOD, ConfirmsDue
 from mayfly.node.broker.routes import Routes
 from mayfly.node.broker.unacknowledged import DeliveryHolder, UnknownTag
 from mayfly.node.broker.waiting_events import EVENT_BYTES, waiting_bytes, working_bytes
@@ -33,6 +31,7 @@ from mayfly.node.shard.commands import ACK as OUTCOME_ACK
 from mayfly.node.shard.commands import REJECT as OUTCOME_REJECT
 from mayfly.node.shard.commands import REQUEUE as OUTCOME_REQUEUE
 from mayfly.node.shard.commands import encode_detach
+from mayfly.node.shard.effects import ConsumerMoved
 from mayfly.node.shard.message import FAILED
 
 if TYPE_CHECKING:
@@ -43,12 +42,8 @@ logger = logging.getLogger(__name__)
 _GET_HOLDERS: Final = 8
 """Holders of basic.get, on one channel, before it is looked at whether their queues are there still."""
 
-Handler = Callable[["Channel", Any, bytes], Steps | None]
-"""What is done for a method. It gets the method and its field table as on the wire; steps that are left to do are run
-while the channel's later events wait."""
 
-
-class Channel(ClientChannel):
+class Channel(OperationChannel):
     """The broker's side of one channel, from channel.open to its close."""
 
     def __init__(
@@ -62,27 +57,14 @@ class Channel(ClientChannel):
         handlers: dict[int, Handler],
     ) -> None:
         """`routes` and the three behind them are the connection's; `handlers` by the method's index."""
-        super().__init__(client, channel_id)
-        self.node: NodeParts = node
-        self.cluster: ClusterFacade = node.cluster
-        self.pressure: Pressure = pressure
+        super().__init__(client, channel_id, node, routes, pressure, confirms_due)
         self._handlers: dict[int, Handler] = handlers
         # Closed by its client: what came before the close and had to wait is still done.
         self._ends_in_order: bool = False
         self._next_tag_at_end: int = 0
-        self.publisher: Publisher = Publisher(
-            self, routes, confirms_due, node.cluster, node.open_transactions, node.large_publishes
-        )
-        self.consumers: dict[str, Consumer] = {}
-        # A consumer is to come: its shard has been asked.
-        self.is_attaching: bool = False
-        self.reply_consumer: ReplyConsumer | None = None
-        self.get_holders: dict[int, DeliveryHolder] = {}
-        """Who holds what basic.get has brought, by queue; of queues that are gone no more than of others."""
+        self._former_get_holders: list[DeliveryHolder] = []
+        """Of `get_holders`, in shards in which a queue is no more."""
         self._most_get_holders = _GET_HOLDERS
-        # Of consumers to come.
-        self.prefetch: int = 0
-        self.last_queue: str = ""
         self._operation: Operation | None = None
         self._failing_method: tuple[int, int] = (0, 0)
         # Tags of consumers that ended during an operation: its answer goes first, as with RabbitMQ.
@@ -135,16 +117,25 @@ class Channel(ClientChannel):
     def _publish_rest(
         self, contents: list[Content], flags: list[int], position: int, refused: AmqpError | None
     ) -> Steps:
-        """What is large of an event; then what is left of it, after the catalog replica was brought up to date."""
-        yield from self.publisher.send_large()
-        if refused is None and position < len(contents):
-            known((yield BarrierStep()))
-            if self.open or self._ends_in_order:
-                try:
-                    self.publisher.publish(contents, flags, position, True)
-                except AmqpError as error:
-                    refused = error
-                yield from self.publisher.send_large()
+        """What is large of an event; then what is left of it, after the catalog replica was brought up to date, or what
+        was published to queues that have moved has arrived there."""
+        publisher = self.publisher
+        yield from publisher.send_large()
+        fresh = False
+        while refused is None and position < len(contents):
+            uncrossed, publisher.uncrossed = publisher.uncrossed, ()
+            if uncrossed:
+                yield from self.node.routes.crossings.cross(uncrossed)
+            else:
+                known((yield BarrierStep()))
+                fresh = True
+            if not (self.open or self._ends_in_order):
+                break
+            try:
+                position = publisher.publish(contents, flags, position, fresh)
+            except AmqpError as error:
+                refused = error
+            yield from publisher.send_large()
         if refused is not None:
             raise refused
 
@@ -176,7 +167,7 @@ class Channel(ClientChannel):
         self.submit_settlements()
 
     def submit_settlements(self) -> None:
-        """Give what was settled to the shards."""
+        """See `OperationChannel.submit_settlements`."""
         cluster = self.cluster
         for settlement in self.unacknowledged.take():
             holder = settlement.holder
@@ -210,8 +201,11 @@ class Channel(ClientChannel):
         return "" if self.reply_consumer is None else self.reply_consumer.address
 
     def get_holder(self, record: QueueRecord) -> DeliveryHolder:
-        """Under what name the channel holds messages it gets from this queue."""
+        """See `OperationChannel.get_holder`."""
         holder = self.get_holders.get(record.id)
+        if holder is not None and holder.shard_id != record.shard:
+            self._former_get_holders.append(holder)
+            holder = None
         if holder is None:
             if len(self.get_holders) >= self._most_get_holders:
                 self._forget_get_holders()
@@ -253,7 +247,7 @@ class Channel(ClientChannel):
             self.fail(no_room_error(self.cluster.no_room), class_id, method_id)
 
     def check_making(self) -> None:
-        """The client is about to make a queue, an exchange or a binding. Raises AmqpError if it may not now."""
+        """See `OperationChannel.check_making`."""
         self.node.made_in_alarm.check(self.client.user, self.cluster.blocked)
 
     @property
@@ -327,7 +321,7 @@ class Channel(ClientChannel):
     # -- output -----------------------------------------------------------------
 
     def send(self, method: Frame) -> None:
-        """Send a method, unless the channel is on its way out."""
+        """See `OperationChannel.send`."""
         if self.open:
             self.client.output.send(self.channel_id, method)
             self.client.mark()
@@ -382,7 +376,7 @@ class Channel(ClientChannel):
             self.node.consumers.forget(consumer.holder.holder_id)
             holders[consumer.holder.holder_id] = consumer.holder
         # Cancelled consumers may hold messages still.
-        for holder in [*self.unacknowledged.holders(), *self.get_holders.values()]:
+        for holder in [*self.unacknowledged.holders(), *self.get_holders.values(), *self._former_get_holders]:
             holders[holder.holder_id] = holder
         # A client that holds its messages for too long has not failed with any of them (RULES Q1).
         way = giving_back(self.cluster.catalog.level) if self._is_timed_out else FAILED
@@ -393,7 +387,7 @@ class Channel(ClientChannel):
         self.client.channel_released(self)
 
     def forget_reply_consumer(self) -> None:
-        """Direct replies to this channel go nowhere from now on."""
+        """See `OperationChannel.forget_reply_consumer`."""
         if self.reply_consumer is not None:
             self.node.reply_consumers.by_key.pop(self.reply_consumer.key, None)
             self.reply_consumer = None
@@ -411,12 +405,25 @@ class Channel(ClientChannel):
             elif self.open:
                 self.client.send_cancel(self.channel_id, tag)
 
+    def consumer_moved(self, tag: str, moved: ConsumerMoved) -> None:
+        """See `ClientChannel.consumer_moved`."""
+        consumer = self.consumers.get(tag)
+        if consumer is not None and consumer.holder.holder_id == moved.consumer_id:
+            steps = attach_again(self, self.cluster, self.node.consumers, consumer, moved)
+            Operation(self.cluster, steps, self._not_attached_again, lambda: None).start()
+
+    def _not_attached_again(self, error: AmqpError) -> None:
+        self.fail(error, 0, 0)
+
     def session_lost(self, shard_id: int) -> None:
         """The shard has dropped this node's session: nothing is held there any more."""
         self.unacknowledged.forget_shard(shard_id)
         for holder in [h for h in self.get_holders.values() if h.shard_id == shard_id]:
             holder.alive = False
             del self.get_holders[holder.queue_id]
+        for holder in self._former_get_holders:
+            if holder.shard_id == shard_id:
+                holder.alive = False
         for consumer in [c for c in self.consumers.values() if c.holder.shard_id == shard_id]:
             consumer.holder.alive = False
             self.consumer_cancelled(consumer.tag, consumer.holder)

@@ -21,6 +21,7 @@ from mayfly.node.broker.client_socket import ClientSocket
 from mayfly.node.broker.cluster_facade import OnDone
 from mayfly.node.broker.operation import AmqpError
 from mayfly.node.broker.unacknowledged import DeliveryHolder, Unacknowledged
+from mayfly.node.shard.effects import ConsumerMoved
 
 
 class ConnectionHost(Protocol):
@@ -128,6 +129,10 @@ class ClientChannel:
 
     def fail(self, error: AmqpError, class_id: int, method_id: int) -> None:
         """Refuse: close the channel, or the connection if the code says so."""
+        raise NotImplementedError
+
+    def consumer_moved(self, tag: str, moved: ConsumerMoved) -> None:
+        """The queue of a consumer is in another shard now: it is attached there."""
         raise NotImplementedError
 
     def consumer_cancelled(self, tag: str, holder: DeliveryHolder) -> None:

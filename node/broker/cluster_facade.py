@@ -120,10 +120,19 @@ class ClusterFacade(Protocol):
         ...
 
     def catalog_spread(self, done: OnDone) -> None:
-        """`done(None)`, perhaps at once, when the other nodes have applied the catalog commands
+        """`done(None)`, perhaps at once, when the other nodes that have clients have applied the catalog commands
         given here that were answered by now.
 
         A node that is not connected is not waited for, one that takes too long not for long."""
+        ...
+
+    def later(self, done: OnDone) -> None:
+        """`done(None)` in a moment, for whoever is to ask again."""
+        ...
+
+    def serve(self, done: OnDone) -> None:
+        """A client comes: `done(None)`, perhaps at once, when the catalog here has what clients of other nodes were
+        answered, and from then on gets it before they are."""
         ...
 
     def await_owner(self, queue_id: int, done: OnDone) -> None:
@@ -187,6 +196,10 @@ class ClusterEvents(Protocol):
 
     def awaits_reply(self, key: str) -> bool:
         """Whether a channel of this node has this key."""
+        ...
+
+    def has_clients(self) -> bool:
+        """Whether any connection is open."""
         ...
 
     def queues_removed(self, queues: Sequence[QueueRecord]) -> None:

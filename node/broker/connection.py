@@ -28,7 +28,7 @@ from mayfly.node.broker.consumer_timeout import LookTimes
 from mayfly.node.broker.handlers import HANDLERS
 from mayfly.node.broker.login import Login
 from mayfly.node.broker.node_parts import NodeParts
-from mayfly.node.broker.operation import AmqpError, BarrierStep, Operation, Steps, check
+from mayfly.node.broker.operation import AmqpError, BarrierStep, Operation, ServeStep, Steps, check
 from mayfly.node.broker.pressure import Pressure
 from mayfly.node.broker.publishing import ConfirmsDue
 from mayfly.node.broker.routes import Routes
@@ -242,6 +242,9 @@ class ClientConnection(Client):
 
     def _opening_steps(self, vhost: str) -> Steps:
         catalog = self.cluster.catalog
+        yield ServeStep()
+        if self.over:
+            return
         if check_vhost(catalog, self.user, vhost) is not None:
             yield BarrierStep()
             check(check_vhost(catalog, self.user, vhost))

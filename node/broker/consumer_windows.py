@@ -31,6 +31,12 @@ class ConsumerWindows:
             self.open_bytes += wanted_bytes
         return wanted_bytes
 
+    def rename(self, consumer_id: int, new_id: int) -> None:
+        """A consumer is known by another id from now on."""
+        window_bytes = self._windows.pop(consumer_id, 0)
+        if window_bytes:
+            self._windows[new_id] = window_bytes
+
     def close(self, consumer_id: int) -> None:
         """The consumer is gone, if it ever was there."""
         self.open_bytes -= self._windows.pop(consumer_id, 0)

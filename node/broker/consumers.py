@@ -109,6 +109,13 @@ class Consumer:
         self.handle.submit(encode_flow(holder.queue_id, holder.holder_id, not paused), done)
         return True
 
+    def move(self, holder: DeliveryHolder, handle: ShardHandle) -> None:
+        """It was attached in another shard: what is delivered from now on comes from there."""
+        self.holder, self.handle = holder, handle
+        self._taken_bytes = self._reported_bytes = 0
+        if self.paused:
+            handle.submit(encode_flow(holder.queue_id, holder.holder_id, False), None)
+
     def _take(self, counted_bytes: int) -> None:
         """Deliveries that count for so much in the window have gone to where they wait for the client."""
         self._taken_bytes += counted_bytes

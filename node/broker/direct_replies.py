@@ -26,7 +26,7 @@ from typing import Final
 
 from mayfly.node.amqp.content import Content
 from mayfly.node.broker.cluster_facade import ClusterEvents, OnDone
-from mayfly.node.broker.peer_questions import PeerQuestions
+from mayfly.node.broker.peer_questions import PeerQuestions, Respond
 from mayfly.node.notice_kinds import ASK, REPLY, TOLD
 
 logger = logging.getLogger(__name__)
@@ -162,8 +162,8 @@ class DirectReplies:
         if events is not None:
             events.reply_came(key, Content(data[names_at:header_at], data[header_at:body_at], data[body_at:]))
 
-    def _answer(self, question: bytes) -> bytes:
-        return _KNOWN if self._is_known(question.decode("utf-8", "surrogateescape")) else _UNKNOWN
+    def _answer(self, question: bytes, respond: Respond) -> None:
+        respond(_KNOWN if self._is_known(question.decode("utf-8", "surrogateescape")) else _UNKNOWN)
 
     def _is_known(self, key: str) -> bool:
         events = self._events()

@@ -11,7 +11,7 @@ from typing import Final
 
 from pamqp.commands import Basic, Confirm, Exchange, Queue, Tx
 
-from mayfly.node.broker.channel import Handler
+from mayfly.node.broker.operation_channel import Handler
 from mayfly.node.broker.operations import basic, exchange, queue, session
 
 HANDLERS: Final[dict[int, Handler]] = {

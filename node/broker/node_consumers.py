@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from mayfly.node.broker.cluster_facade import ShardHandle
 from mayfly.node.broker.consumer_terms import USUAL_TERMS, ConsumerTerms
 from mayfly.node.broker.consumer_windows import ConsumerWindows
 from mayfly.node.broker.consumers import Consumer
+from mayfly.node.broker.unacknowledged import DeliveryHolder
 from mayfly.node.numbers import STARTS_SHIFT
 
 _IDS_BITS: Final = 33
@@ -42,6 +44,17 @@ class NodeConsumers:
     def terms_of(self, consumer: Consumer) -> ConsumerTerms:
         """What the client has asked for."""
         return self._terms.get(consumer.holder.holder_id, USUAL_TERMS)
+
+    def attached_again(self, consumer: Consumer, holder: DeliveryHolder, handle: ShardHandle) -> None:
+        """A consumer is in another shard, with its queue."""
+        old_id = consumer.holder.holder_id
+        del self.by_id[old_id]
+        self.by_id[holder.holder_id] = consumer
+        terms = self._terms.pop(old_id, None)
+        if terms is not None:
+            self._terms[holder.holder_id] = terms
+        self.windows.rename(old_id, holder.holder_id)
+        consumer.move(holder, handle)
 
     def forget(self, consumer_id: int) -> None:
         """Deliveries that are still on their way to the consumer are dropped: its shard takes them back."""

@@ -71,6 +71,20 @@ class SpreadStep(Request):
         cluster.catalog_spread(done)
 
 
+class LaterStep(Request):
+    """Wait a moment, for what must be asked for again."""
+
+    def start(self, cluster: ClusterFacade, done: OnDone) -> None:
+        cluster.later(done)
+
+
+class ServeStep(Request):
+    """Wait until this node is one whose clients see what clients of other nodes have changed."""
+
+    def start(self, cluster: ClusterFacade, done: OnDone) -> None:
+        cluster.serve(done)
+
+
 class OwnerStep(Request):
     """Wait while the owner of a queue cannot be reached and the queue is still there; answers a bool: whether it is
     worthwhile to ask again."""
@@ -224,10 +238,12 @@ __all__ = [
     "AmqpError",
     "BarrierStep",
     "CatalogStep",
+    "LaterStep",
     "Operation",
     "OwnerStep",
     "ReplyAddressStep",
     "Request",
+    "ServeStep",
     "ShardStep",
     "ShardsStep",
     "SpreadStep",

@@ -18,6 +18,9 @@ _NUMBER: Final = struct.Struct("<Q")
 Answered = Callable[[bytes | None], None]
 """Called once, with the answer or, if there is none, None."""
 
+Respond = Callable[[bytes], None]
+"""Called once, with the answer, at once or later; who asked may have given up by then."""
+
 
 class PeerQuestions:
     """What one node has asked the others, and how it answers them."""
@@ -26,7 +29,7 @@ class PeerQuestions:
         self, send: Callable[[int, int, bytes], None], question_kind: int, answer_kind: int, within_ms: int
     ) -> None:
         """`send(node id, kind, notice)`; after `within_ms` there is no answer any more."""
-        self.answer: Callable[[bytes], bytes] | None = None
+        self.answer: Callable[[bytes, Respond], None] | None = None
         """How this node answers; without it, it says nothing. Must not raise."""
         self._send = send
         self._question_kind = question_kind
@@ -75,7 +78,10 @@ class PeerQuestions:
         (number,) = _NUMBER.unpack_from(data)
         if kind == self._question_kind:
             if self.answer is not None:
-                self._send(node_id, self._answer_kind, _NUMBER.pack(number) + self.answer(data[_NUMBER.size :]))
+                self.answer(
+                    data[_NUMBER.size :],
+                    lambda answer: self._send(node_id, self._answer_kind, _NUMBER.pack(number) + answer),
+                )
             return
         asked = self._asked.get(number)
         if asked is not None and asked[0] == node_id:

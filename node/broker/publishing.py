@@ -9,8 +9,9 @@ and what is large goes to one shard after the other (`node.broker.large_publishe
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from mayfly.cluster.versions import LEVEL_PUBLISHER_HEADERS
 from mayfly.node.amqp.content import REPLY_TO, USER_ID, Content, replace_properties, short_string
@@ -28,6 +29,9 @@ from mayfly.node.dead_letter.publisher_headers import as_shown, as_stored
 from mayfly.node.limits import LARGE_PUBLISH_BYTES
 from mayfly.node.shard.commands import NO_TTL, encode_guard, encode_publish
 from mayfly.node.shard.results import Published
+
+if TYPE_CHECKING:
+    from mayfly.node.catalog import QueueRecord
 
 _FLAGS_AT: Final = 12
 _WITH_CARE: Final = 0x23
@@ -63,9 +67,10 @@ class Run:
 class LargeRun(Request):
     """A run whose channel waits until its shard has it."""
 
-    def __init__(self, run: Run, settled: OnDone | None) -> None:
-        """`settled`: who is told the shard's answer."""
+    def __init__(self, run: Run, settled: OnDone | None, queues_moved: int) -> None:
+        """`settled`: who is told the shard's answer; `queues_moved`: how many had when it was routed."""
         self.run: Run = run
+        self.queues_moved: int = queues_moved
         self._settled = settled
         self._done: OnDone | None = None
 
@@ -122,10 +127,12 @@ class Publisher:
         """Set in tx mode: what is published waits there for its commit."""
         self.large_runs: list[LargeRun] = []
         """What `publish` has left for `send_large`."""
+        self.uncrossed: Sequence[QueueRecord] = ()
+        """Queues for which `publish` has left off: they are to be waited for (`Crossings.cross`)."""
 
     def publish(self, contents: list[Content], flags: list[int], first: int, fresh: bool) -> int:
         """Publish contents[first:].  The position reached: less than their number if the
-        catalog must be brought up to date before the next one.
+        catalog must be brought up to date before the next one, or `uncrossed` queues be waited for.
 
         `fresh` says that this has just been done.  Raises AmqpError for the first publish
         that is refused; those before it are on their way.  What is in `large_runs` then is
@@ -211,6 +218,9 @@ class Publisher:
         stored = self._stored(content)
         if route.by_headers or copies:
             route = routes.find_by_content(content, copies)
+        if route.uncrossed and self.transaction is None:
+            self.uncrossed = route.uncrossed
+            return False
         addresses = _reply_addresses(self._client.vhost, content, copies)
         if not route.targets and not fresh and len(addresses) <= len(copies):
             # Some of its keys are no addresses.
@@ -308,6 +318,9 @@ class Publisher:
                 yield large
             finally:
                 line.leave(shard_id, size_bytes)
+            if large.queues_moved != self._cluster.catalog.queues_moved:
+                # Whoever has gone over meanwhile has not waited for this.
+                self.routes.crossings.forget()
 
     def _send(self, runs: dict[int, Run], first: int, end: int) -> None:
         size_bytes = 0
@@ -338,7 +351,7 @@ class Publisher:
 
     def _give(self, run: Run, done: OnDone | None, large: bool) -> None:
         if large:
-            self.large_runs.append(LargeRun(run, done))
+            self.large_runs.append(LargeRun(run, done, self._cluster.catalog.queues_moved))
         else:
             run.send(done)
 

@@ -7,11 +7,13 @@ messages with CC or BCC, are routed anew each time.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from mayfly.node.amqp.content import HEADERS, Content
 from mayfly.node.amqp.field_table import ARRAY, LONG_STRING
 from mayfly.node.broker.cluster_facade import ClusterFacade, ShardHandle
+from mayfly.node.broker.crossings import Crossings
 from mayfly.node.broker.operation import AmqpError, as_error, check
 from mayfly.node.catalog import Refusal
 from mayfly.node.catalog.permissions import check_access, check_topic
@@ -37,10 +39,12 @@ class Target:
 class Route:
     """The targets of one (exchange, routing key); none when it is unroutable."""
 
-    def __init__(self, targets: list[Target], by_headers: bool) -> None:
+    def __init__(self, targets: list[Target], by_headers: bool, uncrossed: Sequence[QueueRecord] = ()) -> None:
         self.targets: list[Target] = targets
+        # Queues among them that have moved, and to which nothing is to be published yet (`Crossings`).
+        self.uncrossed: Sequence[QueueRecord] = uncrossed
         # The only target, the hot way; None when there are several or none, headers decide, or a queue may refuse.
-        hot = len(targets) == 1 and not by_headers and not targets[0].guarded
+        hot = len(targets) == 1 and not by_headers and not targets[0].guarded and not uncrossed
         self.only: Target | None = targets[0] if hot else None
         self.by_headers: bool = by_headers
 
@@ -48,18 +52,19 @@ class Route:
 class Routes:
     """The routes of one vhost as one user may use them."""
 
-    def __init__(self, cluster: ClusterFacade, vhost: str, user: str) -> None:
+    def __init__(self, cluster: ClusterFacade, vhost: str, user: str, crossings: Crossings) -> None:
         self._cluster = cluster
+        self.crossings: Crossings = crossings
         self._vhost = vhost
         self._user = user
         self.version: int = -1
         self.known: dict[bytes, Route] = {}
 
     def renew(self) -> None:
-        """Forget all routes if the catalog has changed since they were found."""
+        """Forget all routes if the catalog has changed since they were found, or who may use them."""
         catalog = self._cluster.catalog
-        # Both only grow, so an equal sum means that neither has changed.
-        version = catalog.routing_version + catalog.permissions_version
+        # All only grow, so an equal sum means that none has changed.
+        version = catalog.routing_version + catalog.permissions_version + self.crossings.version
         if version != self.version:
             self.version = version
             self.known.clear()
@@ -81,7 +86,7 @@ class Routes:
             route = Route([], True)
         else:
             queues = catalog.route(self._vhost, exchange, content.routing_key, None)
-            route = Route(self._targets(queues), False)
+            route = Route(self._targets(queues), False, self.crossings.uncrossed(queues))
             if not queues:
                 return route
         if len(self.known) >= ROUTES_CACHED:
@@ -100,7 +105,7 @@ class Routes:
         queues = catalog.route(
             self._vhost, content.exchange, content.routing_key, headers, extra_keys=copies
         )
-        return Route(self._targets(queues), False)
+        return Route(self._targets(queues), False, self.crossings.uncrossed(queues))
 
     def queues_of(self, route: Route) -> list[QueueRecord]:
         """The queues of a route, as the local replica has them."""
@@ -126,6 +131,7 @@ class NodeRoutes:
 
     def __init__(self, cluster: ClusterFacade) -> None:
         self._cluster = cluster
+        self.crossings: Crossings = Crossings(cluster)
         self._routes: dict[tuple[str, str], Routes] = {}
 
     def of(self, vhost: str, user: str) -> Routes:
@@ -133,7 +139,7 @@ class NodeRoutes:
         key = (vhost, user)
         routes = self._routes.get(key)
         if routes is None:
-            routes = self._routes[key] = Routes(self._cluster, vhost, user)
+            routes = self._routes[key] = Routes(self._cluster, vhost, user, self.crossings)
         return routes
 
 

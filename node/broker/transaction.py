@@ -160,6 +160,11 @@ class Transaction:
             len(_still_there(catalog, waiting.queues)) < len(waiting.queues) for waiting in self._waiting
         )
 
+    def queues(self, catalog: Catalog) -> list[QueueRecord]:
+        """The queues to which it publishes, as they are now."""
+        found = [queue for waiting in self._waiting for queue in _still_there(catalog, waiting.queues)]
+        return list({queue.id: queue for queue in found if queue.moves is not None}.values())
+
     def route(self, catalog: Catalog) -> list[Content]:
         """Find the shards of all publishes by the queues that there are now; what must be returned to the client, in
         the order of publishing.  Raises AmqpError 406 when that makes it, or all of the node together, too large."""

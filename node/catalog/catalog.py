@@ -7,9 +7,10 @@ Reading has no side effects and is done on the local replica; every change is a 
 """
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, Final
 
 from mayfly.node.catalog import refusals, snapshot
 from mayfly.node.catalog.changes import Changes, Versions
@@ -37,17 +38,23 @@ from mayfly.node.catalog.records import (
     VhostRecord,
 )
 from mayfly.node.catalog.results import CatalogResult, Refusal
+from mayfly.node.catalog.snapshot import ReadingInSteps, SnapshotInSteps
 from mayfly.node.catalog.state import CatalogState
+
+_LET_GO_AT_ONCE: Final = 1024
+"""Queues, with their bindings."""
 
 
 class Catalog(Versions):
     """One replica of the cluster's metadata: reading, and the way in for commands (`node.catalog.changes`)."""
 
-    def __init__(self, shard_count: int) -> None:
+    def __init__(self, founding_shards: int) -> None:
         super().__init__()
-        self._state = CatalogState(shard_count)
+        self._state = CatalogState(founding_shards)
         self._state.add_defaults()
         self._changes = Changes(self._state, self)
+        self._left: deque[CatalogState] = deque()
+        """Large states that were replaced, and are let go bit by bit."""
 
     # The state machine
 
@@ -65,19 +72,33 @@ class Catalog(Versions):
         """The whole state; equal bytes for equal states."""
         return snapshot.dump(self._state)
 
+    def snapshot_steps(self) -> SnapshotInSteps:
+        """The same as of now, in steps; what is applied between them changes nothing in it."""
+        return SnapshotInSteps(self._state)
+
     def restore(self, data: bytes) -> None:
         """Replace the whole state. Raises MalformedSnapshot and changes nothing then."""
-        self.become(self.read_snapshot(data))
+        self.become(snapshot.load(data, self._state.founding_shards))
+        self._left.clear()
 
-    def read_snapshot(self, data: bytes) -> CatalogState:
-        """What a snapshot says, for `become`. Raises MalformedSnapshot."""
-        return snapshot.load(data, self._state.shard_count)
+    def reading(self, data: bytes) -> ReadingInSteps:
+        """What a snapshot says, in steps; its state is for `become`."""
+        return ReadingInSteps(data, self._state.founding_shards)
 
     def become(self, state: CatalogState) -> None:
-        """Replace the whole state by what `read_snapshot` gave."""
+        """Replace the whole state by one that was read to its end."""
+        if len(self._state.queues) > _LET_GO_AT_ONCE:
+            self._left.append(self._state)
         self._state = state
         self._changes = Changes(state, self)
         self.all_may_differ()
+
+    def let_go(self) -> bool:
+        """Let go of a bounded part of what was replaced, if there is such; whether there is more. To free a million
+        queues at once would hold the node."""
+        if self._left and not self._left[0].take_apart(_LET_GO_AT_ONCE):
+            self._left.popleft()
+        return bool(self._left)
 
     # Routing
 
@@ -111,8 +132,13 @@ class Catalog(Versions):
 
     @property
     def shard_count(self) -> int:
-        """The number of replicated shards; their ids are 1..shard_count."""
-        return self._state.shard_count
+        """The number of replicated shards; their ids are 1..shard_count. It only grows."""
+        return self._state.members.shard_count
+
+    @property
+    def founding_shards(self) -> int:
+        """With how many of them the cluster began: another catalog's snapshot can't be read."""
+        return self._state.founding_shards
 
     @property
     def shard_queue_counts(self) -> Sequence[int]:
@@ -134,6 +160,19 @@ class Catalog(Versions):
             return self._state.queues.values()
         found = self._state.vhosts.get(vhost)
         return () if found is None else found.queues.values()
+
+    @property
+    def queues_count(self) -> int:
+        """How many queues there are in all vhosts."""
+        return len(self._state.queues)
+
+    def blocks_of_shard(self, shard: int) -> list[int]:
+        """The blocks in which a shard has queues, ascending: so its queues can be gone through bit by bit."""
+        return self._state.queues.blocks_of(shard)
+
+    def queues_in_block(self, shard: int, block: int) -> list[QueueRecord]:
+        """The queues that a shard has in a block, by id; a few thousand at most."""
+        return self._state.queues.in_block(shard, block)
 
     def find_queue(
         self, vhost: str, name: str, node_id: int = 0, connection: str = ""
@@ -160,9 +199,22 @@ class Catalog(Versions):
         found = self._state.vhosts.get(command.vhost)
         return "" if found is None else found.leader_locator(command.name, command.arguments)
 
+    def moving_queues(self) -> Collection[QueueRecord]:
+        """The queues that are to move to another shard, or are moving."""
+        return self._state.moving.values()
+
+    @property
+    def queues_moved(self) -> int:
+        """How many queues have moved, as far as this replica knows."""
+        return self.moved.version
+
+    def moved_since(self, version: int) -> list[int] | None:
+        """The ids of those that have moved since `queues_moved` was `version`; None if any may have."""
+        return self.moved.since(version)
+
     def queues_since(self, first_id: int) -> Iterator[QueueRecord]:
         """The queues with this id or a higher one, the youngest first; quick when there are few."""
-        for queue in reversed(self._state.queues.values()):
+        for queue in self._state.queues.newest_first():
             if queue.id < first_id:
                 break
             yield queue

@@ -4,18 +4,28 @@ A command that is refused raises, and has changed nothing by then.
 """
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from msgspec.structs import replace
 
-from mayfly.cluster.versions import LEVEL_LEADER_LOCATORS, LEVEL_ROUTING_WEIGHT, VersionRange, level_fault
+from mayfly.cluster.versions import (
+    LEVEL_LEADER_LOCATORS,
+    LEVEL_PLANS,
+    LEVEL_QUEUE_MOVES,
+    LEVEL_ROUTING_WEIGHT,
+    LEVEL_SHARDS_ADDED,
+    VersionRange,
+    level_fault,
+)
 from mayfly.node.amqp.errors import PRECONDITION_FAILED
 from mayfly.node.catalog import refusals
 from mayfly.node.catalog.access_limits import check_room_for_queue, with_limit
 from mayfly.node.catalog.arguments import exchange_argument, stored_arguments
 from mayfly.node.catalog.commands import (
     AddMember,
+    AddShards,
     AddVhost,
     Bind,
     CatalogCommand,
@@ -30,12 +40,17 @@ from mayfly.node.catalog.commands import (
     DeleteUser,
     DeleteVhost,
     FoundCluster,
+    MemberAway,
+    MemberBack,
     MemberGone,
+    MoveQueue,
     NodeLost,
     NodeStarted,
     PlaceGroup,
+    PlanGroups,
     PreferLeader,
     PutUser,
+    QueueMoved,
     RaiseLevel,
     RemoveMember,
     RemoveQueues,
@@ -56,6 +71,7 @@ from mayfly.node.catalog.declarations import (
     new_queue_settings,
 )
 from mayfly.node.catalog.leader_locators import BALANCED, CLIENT_LOCAL, POLICY_KEYS
+from mayfly.node.catalog.members import Members
 from mayfly.node.catalog.permissions import rights_digest
 from mayfly.node.catalog.policies import policy_record
 from mayfly.node.catalog.policy_changes import PolicyChange, PolicyChanges
@@ -66,6 +82,7 @@ from mayfly.node.catalog.records import (
     NodeRecord,
     PermissionRecord,
     PolicyRecord,
+    QueueMoves,
     QueueRecord,
     QueueSettings,
     TopicPermissionRecord,
@@ -87,6 +104,33 @@ from mayfly.node.catalog.vhost import DEFAULT_EXCHANGE, Vhost
 from mayfly.node.limits import ROUTING_WEIGHT
 from mayfly.node.numbers import transient_shard
 
+_REMEMBERED: Final = 1000
+
+
+class MovedQueues:
+    """The last queues that have moved, numbered as `PolicyChanges` are."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self._last: deque[int] = deque(maxlen=_REMEMBERED)
+
+    def add(self, queue_id: int) -> None:
+        """One more."""
+        self.version += 1
+        self._last.append(queue_id)
+
+    def forget(self) -> None:
+        """Any may have moved."""
+        self.version += 1
+        self._last.clear()
+
+    def since(self, version: int) -> list[int] | None:
+        """Those after that version; None if they are not all known any more."""
+        count = self.version - version
+        if not 0 <= count <= len(self._last):
+            return None
+        return list(self._last)[len(self._last) - count :]
+
 
 class Versions:
     """Counts of changes on one replica, to tell what is out of date; no part of the replicated state.
@@ -101,6 +145,7 @@ class Versions:
         self.permissions_version: int = 1
         self.vhosts_deleted: int = 0
         self.changed_policies = PolicyChanges()
+        self.moved = MovedQueues()
 
     def all_may_differ(self) -> None:
         """Another state has taken the place of the one that these counts were of."""
@@ -108,6 +153,7 @@ class Versions:
         self.routing_version += 1
         self.permissions_version += 1
         self.changed_policies.forget()
+        self.moved.forget()
 
 
 class Changes:
@@ -119,6 +165,8 @@ class Changes:
         self._appliers: dict[type, Callable[[Any, int], CatalogResult]] = {
             DeclareQueue: self._declare_queue,
             RemoveQueues: self._remove_queues,
+            MoveQueue: self._move_queue,
+            QueueMoved: self._queue_moved,
             DeclareExchange: self._declare_exchange,
             DeleteExchange: self._delete_exchange,
             Bind: self._bind,
@@ -138,10 +186,14 @@ class Changes:
             FoundCluster: self._found_cluster,
             AddMember: self._add_member,
             RaiseLevel: self._raise_level,
-            RemoveMember: lambda command, time_ms: Done(self._state.members.remove(command.name, time_ms)),
+            RemoveMember: lambda command, time_ms: Done(self._members().remove(command.name, time_ms)),
             MemberGone: self._member_gone,
-            PlaceGroup: lambda command, _: Done(self._state.members.place(command)),
-            PreferLeader: lambda command, _: Done(self._state.members.prefer(command)),
+            PlaceGroup: lambda command, _: Done(self._members().place(command)),
+            PreferLeader: lambda command, _: Done(self._members().prefer(command)),
+            MemberAway: self._member_away,
+            MemberBack: lambda command, time_ms: Done(self._plans and self._members().back(command.node_id, time_ms)),
+            PlanGroups: lambda command, _: Done(self._plans and self._members().plan_groups(command)),
+            AddShards: self._add_shards,
             SetPolicy: self._set_policy,
             ClearPolicy: self._clear_policy,
             DefinitionsLoaded: self._definitions_loaded,
@@ -213,6 +265,42 @@ class Changes:
 
     def _remove_queues(self, command: RemoveQueues, _time_ms: int) -> CatalogResult:
         return self._removed(self._state.remove_queues(command.ids))
+
+    def _move_queue(self, command: MoveQueue, _time_ms: int) -> CatalogResult:
+        state = self._state
+        if state.level < LEVEL_QUEUE_MOVES:
+            raise refusals.needs_level("moving a queue to another shard", LEVEL_QUEUE_MOVES, state.level)
+        queue = state.existing_vhost(command.vhost).queues.get(command.name)
+        if queue is None:
+            raise refusals.not_found("queue", command.vhost, command.name)
+        if not queue.replicated:
+            raise refusals.transient_queue_moves(queue)
+        if not 1 <= command.shard <= state.members.shard_count:
+            raise refusals.no_such_shard(command.shard, state.members.shard_count)
+        if queue.moving_to:
+            if queue.moving_to != command.shard:
+                raise refusals.queue_is_moving(queue, command.shard)
+            return Done(changed=False)
+        if queue.shard == command.shard:
+            return Done(changed=False)
+        state.replace_queue(replace(queue, moves=replace(queue.moves or QueueMoves(), target=command.shard)))
+        self._versions.routing_version += 1
+        return Done()
+
+    def _queue_moved(self, command: QueueMoved, _time_ms: int) -> CatalogResult:
+        queue = self._state.queues.get(command.id)
+        if queue is None or queue.moves is None:
+            return Done(changed=False)
+        if (queue.shard, queue.moving_to) != (command.source, command.target):
+            return Done(changed=False)
+        sources = queue.moves.sources
+        if command.source not in sources:
+            sources = (*sources, command.source)
+        moves = QueueMoves(0, sources, queue.moves.count + 1)
+        self._state.replace_queue(replace(queue, shard=command.target, moves=moves))
+        self._versions.moved.add(queue.id)
+        self._versions.routing_version += 1
+        return Done()
 
     def _removed(self, queues: tuple[QueueRecord, ...]) -> QueuesRemoved:
         if queues:
@@ -384,6 +472,23 @@ class Changes:
 
     # Nodes
 
+    @property
+    def _plans(self) -> bool:
+        """Whether the plan is changed by commands that say how."""
+        return self._state.level >= LEVEL_PLANS
+
+    def _members(self) -> Members:
+        """The members, to be changed as it is done at the cluster's level."""
+        members = self._state.members
+        members.has_domain_paths = self._plans
+        members.is_gradual = self._plans and bool(self._state.queues)
+        return members
+
+    def _member_away(self, command: MemberAway, time_ms: int) -> CatalogResult:
+        known = self._state.nodes.get(command.node_id)
+        is_silent = known is not None and not known.alive and known.incarnation == command.incarnation
+        return Done(self._plans and is_silent and self._members().away(command.node_id, time_ms))
+
     def _node_started(self, command: NodeStarted, time_ms: int) -> CatalogResult:
         known = self._state.nodes.get(command.node_id)
         if known is not None and command.incarnation < known.incarnation:
@@ -396,7 +501,7 @@ class Changes:
             levels=command.levels,
         )
         peer_address = addresses.get("peer", "")
-        self._state.members.started(
+        self._members().started(
             command.node_id, command.name, peer_address, command.store, time_ms, command.failure_domain
         )
         return self._drop_transient(command.node_id, command.incarnation - 1)
@@ -411,7 +516,7 @@ class Changes:
         # No more than this: members of the first level don't look.
         if command.levels[1] < self._state.level:
             raise Refusal(PRECONDITION_FAILED, level_fault(VersionRange(*command.levels), self._state.level))
-        return MemberAdded(self._state.members.add(command, time_ms, self._is_up))
+        return MemberAdded(self._members().add(command, time_ms, self._is_up))
 
     def _raise_level(self, command: RaiseLevel, _: int) -> CatalogResult:
         present = [record.id for record in self._state.members.with_replicas()]
@@ -421,6 +526,18 @@ class Changes:
         if raised:
             self._state.level = command.level
         return Done(raised)
+
+    def _add_shards(self, command: AddShards, _: int) -> CatalogResult:
+        if self._state.level < LEVEL_SHARDS_ADDED:
+            raise refusals.needs_level("adding shards", LEVEL_SHARDS_ADDED, self._state.level)
+        members = self._members()
+        added = members.add_shards(command.total, self._has_come)
+        self._state.placement.grow(members.shard_count)
+        return Done(added)
+
+    def _has_come(self, node_id: int) -> bool:
+        known = self._state.nodes.get(node_id)
+        return known is not None and known.alive
 
     def _is_up(self, node_id: int) -> bool:
         known = self._state.nodes.get(node_id)

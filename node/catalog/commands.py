@@ -63,6 +63,24 @@ class RemoveQueues(msgspec.Struct, frozen=True, tag_field="command", tag="remove
     ids: tuple[int, ...]
 
 
+class MoveQueue(msgspec.Struct, frozen=True, tag_field="command", tag="move_queue"):
+    """A replicated queue is to move to another shard. From LEVEL_QUEUE_MOVES on. Answers Done (changed=False if it is
+    there, or on its way there) or Refusal."""
+
+    vhost: str
+    name: str
+    shard: int
+
+
+class QueueMoved(msgspec.Struct, frozen=True, tag_field="command", tag="queue_moved"):
+    """The leader of shard `source` has seen that a queue which is moving from there is in shard `target`. Answers Done;
+    changes nothing if the queue is not on that way."""
+
+    id: int
+    source: int
+    target: int
+
+
 class DeclareExchange(msgspec.Struct, frozen=True, tag_field="command", tag="declare_exchange"):
     """Declare an exchange. Answers ExchangeDeclared or Refusal.
 
@@ -296,6 +314,42 @@ class PreferLeader(msgspec.Struct, frozen=True, tag_field="command", tag="prefer
     leader: str
 
 
+class MemberAway(msgspec.Struct, frozen=True, tag_field="command", tag="member_away"):
+    """A member was silent, in that incarnation, for so long that others are to vote in its place. Answers Done.
+
+    Changes nothing when it is there again, or nobody else is. Counts from LEVEL_PLANS on, as the next two do.
+    """
+
+    node_id: int
+    incarnation: int
+
+
+class MemberBack(msgspec.Struct, frozen=True, tag_field="command", tag="member_back"):
+    """A member that was away has been there for a while: it may vote again. Answers Done."""
+
+    node_id: int
+
+
+class PlanGroups(msgspec.Struct, frozen=True, tag_field="command", tag="plan_groups"):
+    """Who is to vote in some groups: (group, ids, the preferred leader first). Answers Done, or Refusal.
+
+    Worked out from the members of that version; if it is another one by now, nothing is changed.
+    """
+
+    version: int
+    changes: tuple[tuple[int, tuple[int, ...]], ...]
+
+
+class AddShards(msgspec.Struct, frozen=True, tag_field="command", tag="add_shards"):
+    """There are to be so many shards in all, from LEVEL_SHARDS_ADDED on. Answers Done, or Refusal: fewer than there
+    are, more than there can be, or too few members up to vote in them.
+
+    What is said is how many there are in the end, so that a command that comes twice adds nothing the second time.
+    """
+
+    total: int
+
+
 class SetPolicy(msgspec.Struct, frozen=True, tag_field="command", tag="set_policy"):
     """Put a policy, or an operator policy, in its place. Answers PolicySet, or Refusal (no vhost, a bad value).
 
@@ -334,7 +388,8 @@ CatalogCommand = (
     | PutUser | UpgradePassword | DeleteUser | SetPermissions | ClearPermissions | SetTopicPermissions
     | ClearTopicPermissions | SetLimit | NodeStarted | NodeLost
     | FoundCluster | AddMember | RaiseLevel | RemoveMember | MemberGone | PlaceGroup | PreferLeader
-    | SetPolicy | ClearPolicy | DefinitionsLoaded
+    | MemberAway | MemberBack | PlanGroups | AddShards
+    | SetPolicy | ClearPolicy | DefinitionsLoaded | MoveQueue | QueueMoved
 )
 
 MAX_NESTING: Final = 200

@@ -4,16 +4,15 @@
 """
 
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
 from mayfly.cluster.group.sessions import SessionKey
 from mayfly.cluster.group.state_machine import (
     BadCommand,
     BadSnapshot,
-    RestoreAtOnce,
+    Effect,
     RestoreSteps,
-    SnapshotAtOnce,
     SnapshotSteps,
 )
 from mayfly.node.catalog import (
@@ -23,6 +22,7 @@ from mayfly.node.catalog import (
     MalformedSnapshot,
     QueueRecord,
     QueuesRemoved,
+    ReadingInSteps,
     Refusal,
     decode,
 )
@@ -92,8 +92,15 @@ class CatalogMachine:
     def session_closed(self, session: SessionKey) -> None:
         """Nothing in the catalog belongs to a session."""
 
-    def take_effects(self) -> Sequence[object]:
+    def take_effects(self) -> Sequence[Effect]:
         """The catalog has no effects besides its results."""
+        return ()
+
+    def listen(self, nodes: Collection[int]) -> None:
+        """There is nothing to hear."""
+
+    def needs(self, told: object) -> Collection[int]:
+        """Results refer to nothing."""
         return ()
 
     def audience(self) -> None:
@@ -114,21 +121,34 @@ class CatalogMachine:
         return ()
 
     def snapshot_steps(self) -> SnapshotSteps:
-        """The whole catalog, at once: it has no messages."""
-        return SnapshotAtOnce(self.catalog.snapshot())
+        """The whole catalog as it is now."""
+        return self.catalog.snapshot_steps()
 
     def restore_steps(self, data: bytes) -> RestoreSteps:
-        """The whole catalog is read at once, too."""
-        return RestoreAtOnce(lambda: self._read(data))
+        """Read a whole catalog, to become it in the end."""
+        return CatalogRestore(self, self.catalog.reading(data))
 
-    def _read(self, data: bytes) -> Callable[[], None]:
-        try:
-            state = self.catalog.read_snapshot(data)
-        except MalformedSnapshot as error:
-            raise BadSnapshot(str(error)) from error
-        return lambda: self._restored(state)
-
-    def _restored(self, state: CatalogState) -> None:
+    def become(self, state: CatalogState) -> None:
+        """Something that was read takes the place of the catalog."""
         self.catalog.become(state)
         self.restored = True
         self._changed()
+
+
+class CatalogRestore:
+    """A snapshot that a catalog becomes; until the end it goes on as what it was."""
+
+    def __init__(self, machine: CatalogMachine, reading: ReadingInSteps) -> None:
+        self._machine = machine
+        self._reading = reading
+
+    def step(self) -> bool:
+        """See `RestoreSteps`."""
+        try:
+            return self._reading.step()
+        except MalformedSnapshot as error:
+            raise BadSnapshot(str(error)) from error
+
+    def finish(self) -> None:
+        """See `RestoreSteps`."""
+        self._machine.become(self._reading.state)

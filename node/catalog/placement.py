@@ -30,6 +30,10 @@ class Placement:
             raise ValueError("there is at least one shard")
         self._counts = [0] * shard_count
 
+    def grow(self, shard_count: int) -> None:
+        """There are further shards, without queues: the next ones go there."""
+        self._counts += [0] * (shard_count - len(self._counts))
+
     @property
     def counts(self) -> Sequence[int]:
         """Queues per shard, shard 1 first."""

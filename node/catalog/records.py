@@ -1,7 +1,8 @@
 """What the catalog knows: an immutable record of each vhost, user, permission, node, exchange and so on.
 
 Records are replaced, never changed. Their field order is their stored form (`snapshot.py`): new fields
-go to the end and have defaults.
+go to the end and have defaults. Those of which there may be millions are kept from the search for cycles (`gc=False`):
+they hold nothing that could hold them.
 """
 from __future__ import annotations
 
@@ -91,7 +92,7 @@ class MemberRecord(msgspec.Struct, frozen=True, array_like=True):
     made up when its folder was first used; "" is not known yet. The states: *joining* has replicas that don't vote,
     until the node has started; *member*; *leaving* keeps replicas that don't vote, until votes are elsewhere;
     *removed* has none, for good. `failure_domain` names what the node may be lost together with, such as its machine;
-    "" is not known yet.
+    "" is not known yet. One that is `away` was silent for so long that others are to vote in its place.
     """
 
     id: int
@@ -101,6 +102,7 @@ class MemberRecord(msgspec.Struct, frozen=True, array_like=True):
     store: str = ""
     changed_ms: int = 0
     failure_domain: str = ""
+    away: bool = False
 
 
 class PolicyRecord(msgspec.Struct, frozen=True, array_like=True):
@@ -114,7 +116,7 @@ class PolicyRecord(msgspec.Struct, frozen=True, array_like=True):
     apply_to: ApplyTo = "all"
 
 
-class QueueSettings(msgspec.Struct, frozen=True, array_like=True):
+class QueueSettings(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A queue's arguments, alone or with its policies, as the queue state machine takes them.
 
     None is "not set". Times in milliseconds.
@@ -151,7 +153,7 @@ class ExchangeRecord(msgspec.Struct, frozen=True, array_like=True):
     alternate: str | None = None
 
 
-class BindingRecord(msgspec.Struct, frozen=True, array_like=True):
+class BindingRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """From an exchange to a queue or another exchange.
 
     Two that differ in their arguments alone are two bindings.
@@ -165,7 +167,19 @@ class BindingRecord(msgspec.Struct, frozen=True, array_like=True):
     arguments: dict[str, Any] = {}
 
 
-class QueueRecord(msgspec.Struct, frozen=True, array_like=True):
+class QueueMoves(msgspec.Struct, frozen=True, array_like=True):
+    """Where a queue goes to and where it was (docs/decisions/queues.md, 16).
+
+    `target`: the shard to which it is to move, or is moving; 0: none. `sources`: the shards in which it was, each once:
+    what was published there may still be on its way. `count`: how often it has moved.
+    """
+
+    target: int = 0
+    sources: tuple[int, ...] = ()
+    count: int = 0
+
+
+class QueueRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A queue and where it lives.
 
     `id` is never used again. `owner_node` 0 means replicated: `shard` is then one of the Raft groups 1..S.
@@ -187,7 +201,14 @@ class QueueRecord(msgspec.Struct, frozen=True, array_like=True):
     owner_incarnation: int = 0
     owner_connection: str = ""
     created_ms: int = 0
+    moves: QueueMoves | None = None
+    """None for a queue that has never been asked to move."""
 
     @property
     def replicated(self) -> bool:
         return self.owner_node == REPLICATED
+
+    @property
+    def moving_to(self) -> int:
+        """The shard to which it is to move, 0 for none."""
+        return 0 if self.moves is None else self.moves.target

@@ -14,7 +14,7 @@ from mayfly.node.amqp.errors import (
     PRECONDITION_FAILED,
     RESOURCE_LOCKED,
 )
-from mayfly.node.catalog.records import DestinationKind
+from mayfly.node.catalog.records import DestinationKind, QueueRecord
 from mayfly.node.catalog.results import NeedsLevel, OtherRights, Refusal
 from mayfly.node.catalog.values import plain, type_name
 
@@ -188,6 +188,29 @@ def user_not_found(user: str) -> Refusal:
 def no_such_node(node_id: int) -> Refusal:
     """A transient queue cannot live on no node, nor on an incarnation of one that is known to be gone."""
     return Refusal(INTERNAL_ERROR, f"no node {node_id} to hold the queue, or it was lost", hard=True)
+
+
+def transient_queue_moves(queue: QueueRecord) -> Refusal:
+    """A queue in the memory of one node stays there."""
+    return Refusal(
+        PRECONDITION_FAILED,
+        f"{resource('queue', queue.vhost, queue.name)} is in the memory of node {queue.owner_node}: only durable "
+        "queues that are neither exclusive nor auto-delete are in shards, and move",
+    )
+
+
+def no_such_shard(shard: int, count: int) -> Refusal:
+    """Queues are in the shards from 1 on."""
+    return Refusal(PRECONDITION_FAILED, f"no shard {shard}: shards are numbered from 1 to {count}")
+
+
+def queue_is_moving(queue: QueueRecord, shard: int) -> Refusal:
+    """One move after the other."""
+    return Refusal(
+        PRECONDITION_FAILED,
+        f"{resource('queue', queue.vhost, queue.name)} is still moving from shard {queue.shard} to shard "
+        f"{queue.moving_to}: ask for shard {shard} once it is there",
+    )
 
 
 def needs_level(what: str, needed: int, level: int) -> NeedsLevel:

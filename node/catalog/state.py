@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain, islice
 from typing import Any, Final
 
 import msgspec
@@ -10,6 +11,7 @@ from mayfly.node.catalog import refusals
 from mayfly.node.catalog.members import Members
 from mayfly.node.catalog.permission_table import PermissionTable
 from mayfly.node.catalog.placement import Placement
+from mayfly.node.catalog.queue_table import QueueTable
 from mayfly.node.catalog.records import (
     ExchangeRecord,
     NodeRecord,
@@ -21,6 +23,7 @@ from mayfly.node.catalog.records import (
     VhostRecord,
 )
 from mayfly.node.catalog.vhost import Vhost, predeclared_exchanges
+from mayfly.node.numbers import transient_shard
 
 FIRST_LEVEL: Final = 1
 """Of a cluster that has not said otherwise."""
@@ -42,8 +45,8 @@ _encoder = msgspec.msgpack.Encoder()
 class CatalogState:
     """The tables. Dictionaries only, and no sets: their order is that of the commands on every replica."""
 
-    def __init__(self, shard_count: int) -> None:
-        self.shard_count = shard_count
+    def __init__(self, founding_shards: int) -> None:
+        self.founding_shards = founding_shards
         self.next_queue_id = 1
         self.next_serial = 1
         """Of users and vhosts; those that every cluster begins with have 0."""
@@ -57,10 +60,11 @@ class CatalogState:
         self.topic_permissions: PermissionTable[TopicPermissionRecord] = PermissionTable()
         """By user, vhost and exchange."""
         self.nodes: dict[int, NodeRecord] = {}
-        self.members = Members(shard_count)
-        self.queues: dict[int, QueueRecord] = {}
-        self.placement = Placement(shard_count)
-        self._transient: dict[int, dict[int, QueueRecord]] = {}
+        self.members = Members(founding_shards)
+        self.queues = QueueTable()
+        self.placement = Placement(founding_shards)
+        self.moving: dict[int, QueueRecord] = {}
+        """The queues that are to move or are moving, by id."""
         self._shared: dict[bytes, tuple[dict[str, Any], QueueSettings]] = {}
 
     def add_defaults(self) -> None:
@@ -142,12 +146,24 @@ class CatalogState:
 
     def add_queue(self, record: QueueRecord) -> None:
         """Add a queue to its vhost."""
-        self.queues[record.id] = record
+        self.queues.put(record)
         self.vhosts[record.vhost].add_queue(record)
+        if record.moving_to:
+            self.moving[record.id] = record
         if record.replicated:
             self.placement.add(record.shard)
-        else:
-            self._transient.setdefault(record.owner_node, {})[record.id] = record
+
+    def replace_queue(self, record: QueueRecord) -> None:
+        """A replicated queue is known as this from now on, perhaps in another shard."""
+        before = self.queues.get(record.id)
+        if before is not None:
+            self.placement.remove(before.shard)
+        self.placement.add(record.shard)
+        self.queues.put(record)
+        self.moving.pop(record.id, None)
+        if record.moving_to:
+            self.moving[record.id] = record
+        self.vhosts[record.vhost].replace_queue(record)
 
     def remove_queues(self, ids: Iterable[int]) -> tuple[QueueRecord, ...]:
         """Remove queues with their bindings; those of the ids that were there."""
@@ -162,15 +178,17 @@ class CatalogState:
 
     def transient_queues(self, node_id: int, up_to_incarnation: int) -> list[QueueRecord]:
         """The transient queues of the node's incarnations up to and including this one."""
-        owned = self._transient.get(node_id, {})
-        return [queue for queue in owned.values() if queue.owner_incarnation <= up_to_incarnation]
+        shard, queues = transient_shard(node_id), self.queues
+        owned = chain.from_iterable(queues.in_block(shard, block) for block in queues.blocks_of(shard))
+        return [queue for queue in owned if queue.owner_incarnation <= up_to_incarnation]
+
+    def take_apart(self, most: int) -> bool:
+        """Remove so many queues of a state that is of no more use; whether there are others left."""
+        self.remove_queues([queue.id for queue in islice(self.queues.values(), most)])
+        return len(self.queues) > 0
 
     def _forget_queue(self, queue: QueueRecord) -> None:
-        del self.queues[queue.id]
+        self.queues.remove(queue)
+        self.moving.pop(queue.id, None)
         if queue.replicated:
             self.placement.remove(queue.shard)
-        else:
-            owned = self._transient[queue.owner_node]
-            del owned[queue.id]
-            if not owned:
-                del self._transient[queue.owner_node]

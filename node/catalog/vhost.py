@@ -1,11 +1,13 @@
 """The contents of one virtual host: exchanges, queues by name, bindings, policies, and routing through them."""
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final, TypeVar
 
 from mayfly.node.catalog.arguments import queue_type
+from mayfly.node.catalog.blocks import Blocks
 from mayfly.node.catalog.effective_settings import effective_settings
 from mayfly.node.catalog.exchange import Exchange
 from mayfly.node.catalog.leader_locators import POLICY_KEYS, leader_locator
@@ -65,7 +67,10 @@ class Vhost:
         self.steps = RoutingSteps()
         self._policies_version = 0
         self._exchanges: dict[str, Exchange] = {}
-        self._bindings: dict[BindingKey, BindingRecord] = {}
+        self._bindings: Blocks[BindingRecord] = Blocks()
+        """In the order of their making: by numbers that count on this replica alone."""
+        self._numbers: dict[BindingKey, int] = {}
+        self._next_number = 0
         self._from: dict[str, dict[BindingKey, BindingRecord]] = {}
         self._to: dict[tuple[DestinationKind, str], dict[BindingKey, BindingRecord]] = {}
 
@@ -83,6 +88,15 @@ class Vhost:
     def bindings(self) -> Iterable[BindingRecord]:
         """All bindings but the default exchange's, in the order of their making."""
         return self._bindings.values()
+
+    @property
+    def bindings_count(self) -> int:
+        """How many those are."""
+        return len(self._bindings)
+
+    def lend_bindings(self) -> deque[dict[int, BindingRecord]]:
+        """The same as they are now; see `Blocks.lend`."""
+        return self._bindings.lend()
 
     def is_source(self, exchange: str) -> bool:
         """Whether any bindings lead from the exchange."""
@@ -169,6 +183,13 @@ class Vhost:
         """Add a queue of a new name."""
         self.queues[record.name] = record
 
+    def replace_queue(self, record: QueueRecord) -> None:
+        """The queue of that name is known as this from now on, and so are the targets of its bindings."""
+        self.queues[record.name] = record
+        for binding in self.bindings_to("queue", record.name):
+            self._drop(binding)
+            self.add_binding(binding)
+
     def remove_queue(self, record: QueueRecord) -> None:
         """Remove the queue with its bindings, and auto-delete exchanges that lose their last one by it."""
         del self.queues[record.name]
@@ -178,9 +199,11 @@ class Vhost:
     def add_binding(self, binding: BindingRecord) -> bool:
         """Bind; False when it was bound already. Both ends must be there."""
         key = binding_key(binding)
-        if key in self._bindings:
+        if key in self._numbers:
             return False
-        self._bindings[key] = binding
+        self._numbers[key] = self._next_number
+        self._bindings.put(self._next_number, binding)
+        self._next_number += 1
         self._from.setdefault(binding.source, {})[key] = binding
         self._to.setdefault((binding.destination_kind, binding.destination), {})[key] = binding
         name = binding.destination
@@ -193,7 +216,7 @@ class Vhost:
 
     def has_binding(self, binding: BindingRecord) -> bool:
         """Whether it is bound already."""
-        return binding_key(binding) in self._bindings
+        return binding_key(binding) in self._numbers
 
     def too_heavy(self, binding: BindingRecord) -> bool:
         """Whether routing could take too long with this binding as well, and by it. Its source must be there."""
@@ -214,9 +237,11 @@ class Vhost:
 
     def _drop(self, binding: BindingRecord) -> bool:
         key = binding_key(binding)
-        known = self._bindings.pop(key, None)
-        if known is None:
+        number = self._numbers.pop(key, None)
+        known = None if number is None else self._bindings.get(number)
+        if number is None or known is None:
             return False
+        self._bindings.remove(number)
         _forget(self._from, known.source, key)
         _forget(self._to, (known.destination_kind, known.destination), key)
         source = self._exchanges.get(known.source)

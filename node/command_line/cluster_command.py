@@ -3,6 +3,7 @@
 import json
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,10 +46,13 @@ def members(address: str, as_json: bool) -> None:
         table.add_column(heading)
     for row in rows:
         up = "-" if row["state"] == "removed" else "yes" if row["up"] else "no"
-        cells = (row["id"], row["name"], row["address"], row.get("failure_domain") or "-", row["state"], up)
+        cells = (row["id"], row["name"], row["address"], row.get("failure_domain") or "-", state_of(row), up)
         levels = " to ".join(map(str, dict.fromkeys(row.get("levels", ())))) or "-"
         table.add_row(*map(str, (*cells, row["votes"], row["votes_planned"], row["leads"], levels)))
     console().print(table)
+    if page.get("unknown_shards"):
+        shards = ", ".join(map(str, page["unknown_shards"]))
+        console().print(f"Votes and leads without shards {shards}: no node with a replica has answered in time")
     if "level" in page:
         console().print(f"feature level {page['level']}")
 
@@ -89,7 +93,8 @@ def remove(
         row = _find(address, str(wanted["id"]))
         if row["state"] == "removed":
             break
-        text = f"{row['name']} is {row['state']}, it still votes in {row['votes']} groups"
+        votes = max(row["votes"], row.get("replicas_to_move", 0))
+        text = f"{row['name']} is {row['state']}, it still votes in {votes} groups"
         if text != shown:
             shown = text
             click.echo(text)
@@ -109,6 +114,13 @@ def await_(address: str, members: int | None, quorum_plus_one: bool, timeout_s: 
     if members is None and not quorum_plus_one:
         raise click.UsageError("say what to wait for: --members N, --quorum-plus-one, or both")
     sys.exit(tell_when(address, quorum_plus_one, members, timeout_s, serves=False))
+
+
+def state_of(row: Mapping[str, Any]) -> str:
+    """What a member is, and how many of its replicas are still to be moved to others."""
+    state = "away" if row.get("away") else str(row["state"])
+    left = row.get("replicas_to_move", 0)
+    return f"{state}, {left} to move" if left else state
 
 
 def _find(address: str, name: str) -> dict[str, Any]:

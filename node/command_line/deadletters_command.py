@@ -56,6 +56,9 @@ def list_(address: str, user: str, password: str, as_json: bool, **selection: An
     console().print(table)
     if content["more"]:
         click.echo("There are more than one listing looks at.")
+    if content.get("unknown_shards"):
+        shards = ", ".join(map(str, content["unknown_shards"]))
+        click.echo(f"Without shards {shards}: no node with a replica has answered in time.")
     if content["lanes"]:
         lanes = Table(box=box.SIMPLE, title="on their way")
         for heading in ("shard", "vhost", "to queue", "messages", "waits for"):

@@ -81,7 +81,7 @@ def get(address: str, path: str) -> dict[str, Any]:
     """A page of a node that needs no login. Raises ClickException."""
     where = parsed(address)
     try:
-        code, content = fetch(where, path)
+        code, content = fetch(where, path, _TIMEOUT_S)
     except OSError as error:
         raise click.ClickException(f"no answer from {where}: {error}") from None
     if code != http.client.OK:

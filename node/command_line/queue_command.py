@@ -10,7 +10,14 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from mayfly.node.command_line.operator_client import asks_a_node, console, get, warn_if_old
+from mayfly.node.command_line.operator_client import (
+    as_administrator,
+    asks_a_node,
+    console,
+    get,
+    post,
+    warn_if_old,
+)
 from mayfly.node.operating.ports.queue_selection import MOST_QUEUES, USUAL_QUEUES
 from mayfly.node.shard.counts import COUNTS
 
@@ -52,6 +59,10 @@ def list_queues(
     for row in page["queues"]:
         table.add_row(*(Text(COLUMNS[column](row)) for column in columns))
     console().print(table)
+    unknown = sorted({row["shard"] for row in page["queues"] if "unknown" in row})
+    if unknown:
+        shards = ", ".join(map(str, unknown))
+        click.echo(f"'-' in shards {shards}: no node with a replica has answered in time")
     if page["left_out"]:
         click.echo(f"{page['left_out']} more queues; --limit and --name say which are shown")
 
@@ -75,18 +86,34 @@ def show(name: str, vhost: str, address: str, as_json: bool) -> None:
     console().print(table)
 
 
+@command.command("move")
+@click.argument("vhost")
+@click.argument("name")
+@click.argument("shard", type=int)
+@as_administrator
+def move(vhost: str, name: str, shard: int, address: str, user: str, password: str) -> None:
+    """Have queue NAME of VHOST move to SHARD, with all that is in it; `mayfly queue show` says how far it is."""
+    path = f"/queues/{quote(vhost, safe='')}/{quote(name, safe='')}/move"
+    done = post(address, path, {"shard": shard}, user, password)
+    text = f"moves to shard {shard}" if done["changed"] else f"is in shard {shard} or on its way there"
+    click.echo(f"queue '{name}' in vhost '{vhost}' {text}")
+
+
 def _lines(row: Row) -> list[tuple[str, str]]:
     """What `show` says, line by line."""
+    if "unknown" in row:
+        return [("lives in", f"shard {row['shard']}: {row['unknown']}"), *_configuration(row)]
     if "ready" not in row:
-        where = f"shard {row['shard']}: this node's replica does not have it yet" if "shard" in row else (
+        where = f"shard {row['shard']}: the replica that was asked does not have it yet" if "shard" in row else (
             f"the memory of node {row['node']}, which alone knows its messages: ask that one"
         )
         return [("lives in", where), *_configuration(row)]
-    where = f"shard {row['shard']}, led by node {row['leader'] or 'none'}, entry {row['applied']} applied here" if (
+    where = f"shard {row['shard']}, led by node {row['leader'] or 'none'}, entry {row['applied']} applied" if (
         "shard" in row
     ) else f"the memory of node {row['node']}"
     return [
         ("lives in", where),
+        *_move(row),
         ("ready", f"{row['ready']} ({row['ready_bytes']} bytes)"),
         ("ready and live", _live(row)),
         ("unacknowledged", f"{row['unacknowledged']} ({row['unacknowledged_bytes']} bytes)"),
@@ -101,6 +128,19 @@ def _lines(row: Row) -> list[tuple[str, str]]:
         ),
         *_configuration(row),
     ]
+
+
+def _move(row: Row) -> list[tuple[str, str]]:
+    """Nothing of a queue that has never moved, or is there with all it has."""
+    behind = [
+        f"{row[key]} {text}"
+        for key, text in (("left_behind", "messages on their way"), ("held_behind", "held where it was"))
+        if row.get(key)
+    ]
+    if row.get("moving_to"):
+        state = "" if row["move"] == "moving" else ", waits for dead letters of its shard or for the shard's leader"
+        return [("moves to", ", ".join([f"shard {row['moving_to']}{state}", *behind]))]
+    return [("has moved", ", ".join(behind))] if behind else []
 
 
 def _configuration(row: Row) -> list[tuple[str, str]]:

@@ -10,6 +10,8 @@ from mayfly.node.command_line.operator_client import asks_a_node, parsed
 from mayfly.node.local_nodes.local_cluster import fetch
 
 _POLL_S: Final = 0.25
+_PAGES_S: Final = 10.0
+"""So long a page may take that asks other nodes: each of them has two seconds."""
 
 
 @click.command("ready")
@@ -68,7 +70,7 @@ def why_not(
             return ""
         pages = []
         for path in ("/cluster/members", "/shards"):
-            code, answer = fetch(where, path)
+            code, answer = fetch(where, path, _PAGES_S)
             if code != 200:
                 return f"{where}: {answer.get('error', f'HTTP status {code}')}"
             pages.append(answer)
@@ -78,8 +80,12 @@ def why_not(
     present = [row for row in page["members"] if row["state"] != "removed"]
     if without is not None and not _staying(present) - _ids(present, without):
         return ""
-    if not page.get("current", True):
-        return str(page.get("reason"))
+    for told in pages:
+        if not told.get("current", True):
+            return str(told.get("reason"))
+    unknown = [str(row["group"]) for row in shards if "unknown" in row]
+    if unknown:
+        return f"no node has told who votes in groups {', '.join(unknown)}"
     if without is not None:
         return _needed(present, shards, without)
     if members is not None:
@@ -95,7 +101,11 @@ def _members_in_the_way(present: list[dict[str, Any]], shards: list[dict[str, An
         return ", ".join(unsettled)
     if len(present) != wanted:
         return f"there are {len(present)} members, {wanted} are wanted"
-    moving = [str(row["group"]) for row in shards if row["changing"] or set(row["voters"]) != set(row["plan"])]
+    moving = [
+        str(row["group"])
+        for row in shards
+        if row["changing"] or row.get("owed") or set(row["voters"]) != set(row["plan"])
+    ]
     return f"votes move in groups {', '.join(moving)}" if moving else ""
 
 

@@ -1,4 +1,4 @@
-"""`mayfly shards`: who votes and who leads in which shard."""
+"""`mayfly shards`: who votes and who leads in which shard, and how many there are."""
 
 import json
 
@@ -6,12 +6,20 @@ import click
 from rich import box
 from rich.table import Table
 
-from mayfly.node.command_line.operator_client import as_administrator, asks_a_node, console, get, post, warn_if_old
+from mayfly.node.command_line.operator_client import (
+    as_administrator,
+    asks_a_node,
+    console,
+    get,
+    get_as,
+    post,
+    warn_if_old,
+)
 
 
 @click.group("shards")
 def command() -> None:
-    """Show where shards live, and move them."""
+    """Show where shards live, move them, add some."""
 
 
 @command.command("status")
@@ -27,16 +35,40 @@ def status(address: str, as_json: bool) -> None:
         return
     names = {row["id"]: row["name"] for row in get(address, "/cluster/members")["members"]}
     table = Table(box=box.SIMPLE)
-    for heading in ("group", "leader", "voters", "learners", "planned voters, leader first", ""):
+    for heading in ("group", "leader", "voters", "learners", "planned voters, leader first"):
         table.add_column(heading)
+    table.add_column("queues", justify="right")
+    table.add_column("")
     for row in rows:
         planned = set(row["plan"])
         reached = set(row["voters"]) == planned and not row["changing"]
-        notes = [*(["chosen"] if row["pinned"] else []), *([] if reached or not planned else ["changing"])]
+        state = "unknown: no answer" if "unknown" in row else "" if reached or not planned else "changing"
+        notes = [*(["chosen"] if row["pinned"] else []), *([state] if state else [])]
         lists = (", ".join(names.get(id, str(id)) for id in row[key]) for key in ("voters", "learners", "plan"))
         group = "catalog" if row["group"] == 0 else f"shard {row['group']}"
-        table.add_row(group, names.get(row["leader"], "none"), *lists, ", ".join(notes))
+        queues = "-" if row["group"] == 0 else str(row.get("queues", "-"))
+        table.add_row(group, names.get(row["leader"], "none"), *lists, queues, ", ".join(notes))
     console().print(table)
+
+
+@command.command("add")
+@click.argument("number", metavar="N", type=click.IntRange(min=1))
+@as_administrator
+def add(number: int, address: str, user: str, password: str) -> None:
+    """Add N shards, for good; new queues go there until they have as many as the others.
+
+    Each takes memory and a share of the time of all nodes. Queues that are there stay where they are.
+    """
+    page = get_as(address, "/shards", user, password)
+    present = page.get("count")
+    if present is None:
+        raise click.ClickException(f"the node at {address} can't add shards: it needs a newer MayflyMQ")
+    warn_if_old(page)
+    total = present + number
+    click.echo(f"{present} shards, there are to be {total}")
+    # Whoever asks for that at the same time, or for want of an answer once more, adds none to these.
+    changed = post(address, "/shards/add", {"total": total}, user, password)["changed"]
+    click.echo(f"{number} shards added" if changed else f"there are {total} already")
 
 
 @command.command("move")

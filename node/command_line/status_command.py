@@ -51,9 +51,18 @@ def show_status(status: Mapping[str, Any], console: Console) -> None:
         console.print(Text(f"Not shown at this width: {', '.join(left_out)} (--json has all)", style="dim"))
     queues = status.get("queues")
     if isinstance(queues, Mapping):
-        console.print(Text("Totals: " + ", ".join(f"{name} {_text(value)}" for name, value in queues.items())))
+        count = f"shards {status['shards']}, " if "shards" in status else ""
+        console.print(Text(f"Totals: {count}" + ", ".join(f"{name} {_text(value)}" for name, value in queues.items())))
+    if status.get("unknown_shards"):
+        shards = ", ".join(map(_text, status["unknown_shards"]))
+        text = f"Without shards {shards}: no node with a replica has answered in time"
+        console.print(Text(text, style="bold yellow"))
     for alarm in status.get("alarms", ()):
         console.print(Text(f"ALARM: {_text(alarm)}", style="bold red"))
+    alone = status.get("groups_left_alone")
+    if alone:
+        text = f"groups {', '.join(map(str, alone))} are left alone: most of their voters are away"
+        console.print(Text(f"WARNING: {text}", style="bold yellow"))
     for warning in status.get("warnings", ()):
         console.print(Text(f"WARNING: {_text(warning)}", style="bold yellow"))
 
@@ -91,12 +100,19 @@ def _nodes(status: Mapping[str, Any], without: Collection[str]) -> Table:
             _text(node.get("id")),
             Text(_text(node.get("name"))),
             Text(_text(node.get("failure_domain") or None)),
-            Text("yes", style="green") if node.get("up") else Text("no", style="bold red"),
+            _up(node),
             _text(node.get("clock_offset_ms")),
         )
         for node in status.get("nodes", ())
     ]
     return _table(f"Nodes, as {_text(status.get('name'))} sees them", columns, rows, without)
+
+
+def _up(node: Mapping[str, Any]) -> Text:
+    """Whether it is up; of one that others are to replace, how many replicas are still to be moved."""
+    up = "yes" if node.get("up") else "away" if node.get("away") else "no"
+    left = node.get("replicas_to_move")
+    return Text(f"{up}, {left} to move" if left else up, style="green" if node.get("up") else "bold red")
 
 
 def _groups(status: Mapping[str, Any], without: Collection[str]) -> Table:

@@ -68,6 +68,7 @@ class PolicyDuties:
         """Whether `compare_all` was called since."""
         self._version = 0
         self._next_queue_id = 0
+        self._moved = 0
         self._to_compare: list[int] = []
         self._changes: list[PolicyChange] | None = None
         self._slice = 0
@@ -86,6 +87,7 @@ class PolicyDuties:
         self.begun = True
         self._begin_sweep(None)
         self._next_queue_id = self._catalog.next_queue_id
+        self._moved = self._catalog.queues_moved
 
     def look_at(self, queue_id: int, now_ms: int) -> None:
         """A queue that will be in the shard in a moment."""
@@ -98,6 +100,8 @@ class PolicyDuties:
         catalog = self._catalog
         if not self._to_compare and catalog.policies_version != self._version:
             self._begin_sweep(catalog.policy_changes(self._version))
+        if catalog.queues_moved != self._moved:
+            self._take_up_moved(now_ms)
         if not self._to_compare and not self._again and catalog.next_queue_id == self._next_queue_id:
             return
         self._sweep(now_ms)
@@ -156,6 +160,18 @@ class PolicyDuties:
             if record.shard == self.shard.shard_id:
                 self._compare(record.id, record, now_ms)
         self._next_queue_id = catalog.next_queue_id
+
+    def _take_up_moved(self, now_ms: int) -> None:
+        """What a queue was told in the shard from which it has come may be out of date."""
+        moved = self._catalog.moved_since(self._moved)
+        self._moved = self._catalog.queues_moved
+        if moved is None:
+            self._begin_sweep(None)
+            return
+        for queue_id in moved:
+            record = self._catalog.queue_by_id(queue_id)
+            if record is not None and record.shard == self.shard.shard_id:
+                self.look_at(queue_id, now_ms)
 
     def _look_again(self, now_ms: int) -> None:
         catalog = self._catalog

@@ -28,14 +28,23 @@ class DutyPort(Protocol):
         """The highest sequence the target is known to have from `source`, 0 for none; -1 if it has no such queue."""
         ...
 
-    def room(self, target_shard: int, queue: int, next_bytes: int) -> Room:
-        """How many messages and bytes of bodies the target is known to take now, large numbers for no limit (D8). The
-        first has a body of `next_bytes`, which alone may be more than the limit."""
+    def room(self, target_shard: int, queue: int, source: int, next_bytes: int) -> Room:
+        """How many messages and bytes of bodies the target is known to take now from `source`, large numbers for no
+        limit (D8). The first has a body of `next_bytes`, which alone may be more than the limit."""
+        ...
+
+    def queue_moved(self, queue: int, source: int, target: int) -> None:
+        """Tell the catalog that a queue which moves from shard `source` is in shard `target`; that may get lost."""
         ...
 
     def remove_queues(self, ids: tuple[int, ...], done: Callable[[bool], None]) -> None:
         """Take queues out of the catalog; `done(True)` once that is applied here, `done(False)` when it is not known
         whether it ever is: ask again."""
+        ...
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether changes of the catalog are answered, on any node, only when they are here."""
         ...
 
     def barrier(self, done: Callable[[], None]) -> None:

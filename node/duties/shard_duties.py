@@ -9,6 +9,7 @@ same command from being given many times; after a while without effect it is giv
     unrouted deaths  -> ROUTE, decided with the catalog; the first of a lead after a barrier      (RULES D5, D6, D8)
     parked deaths    -> RETRY_PARKED for those that have a route since the catalog changed        (RULES D8)
     lanes            -> TRANSFER to the target's shard, SETTLED once it is seen to be there       (D6, D7)
+                        of a queue that has moved from here: MOVE_IN, then TRANSFER_MOVED
     tombstones       -> RemoveQueues in the catalog, then FORGET_DELETED
 """
 
@@ -34,7 +35,7 @@ from mayfly.node.limits import (
 from mayfly.node.shard import commands
 from mayfly.node.shard.consumers import NO_WINDOW, UNLIMITED
 from mayfly.node.shard.message import Message
-from mayfly.node.shard.outbox import Death, Lane
+from mayfly.node.shard.outbox import LETTER, MANIFEST, Death, Lane, item_kind
 from mayfly.node.shard.shard import Shard
 
 logger = logging.getLogger(__name__)
@@ -45,6 +46,10 @@ AGAIN_MS: Final = 1000
 PARKED_PAUSE_MS: Final = 100
 PARKED_REST_MS: Final = 5000
 """Between two looks at parked dead letters: after one that found routes, and after one that did not."""
+
+EARLIER_DEATHS_MS: Final = 5000
+"""For so long a queue that has left waits for dead letters that are on their way, before it is made in its new shard:
+those that die there must not overtake them (RULES D7)."""
 
 _ROUTES_PER_LOOK: Final = 2
 """ROUTEs decided in one go: more would keep the event loop too long, fewer would never be ahead of the log."""
@@ -66,14 +71,44 @@ class _LaneProgress:
     `probing`: what was sent did not arrive, so one message at a time goes until one does.
     """
 
-    __slots__ = ("moved_ms", "probing", "sent", "settled", "wanted")
+    __slots__ = ("moved_ms", "probing", "sent", "settled", "target_shard", "wanted")
 
-    def __init__(self, wanted: int, now_ms: int) -> None:
+    def __init__(self, target_shard: int, wanted: int, now_ms: int) -> None:
+        self.target_shard = target_shard
         self.wanted = wanted
         self.sent = wanted - 1
         self.settled = 0
         self.moved_ms = now_ms
         self.probing = False
+
+
+class _EarlierDeaths:
+    """What died in a shard up to some moment: deaths up to a sequence and, once those are routed, what was in lanes."""
+
+    __slots__ = ("_lanes", "_sequence", "_since_ms", "manifest")
+
+    def __init__(self, shard: Shard, manifest: int, now_ms: int) -> None:
+        self.manifest = manifest
+        self._since_ms = now_ms
+        self._sequence = shard.last_death
+        self._lanes: dict[int, int] | None = None
+
+    def are_through(self, shard: Shard, now_ms: int) -> bool:
+        """Whether they have arrived where they go, or it takes too long."""
+        if now_ms - self._since_ms >= EARLIER_DEATHS_MS:
+            return True
+        head = shard.unrouted(1)
+        if head and head[0].sequence <= self._sequence:
+            return False
+        if self._lanes is None:
+            # Two queues that leave at the same time do not wait for each other.
+            filled = [lane for lane in shard.filled_lanes() if item_kind(lane.items[0]) != MANIFEST]
+            self._lanes = {lane.target_queue: lane.last_sequence() for lane in filled}
+        for queue_id, last in list(self._lanes.items()):
+            lane = shard.lane(queue_id)
+            if lane is None or lane.first_sequence > last:
+                del self._lanes[queue_id]
+        return not self._lanes
 
 
 class ShardDuties:
@@ -86,16 +121,18 @@ class ShardDuties:
         port: DutyPort,
         give: Callable[[bytes], object],
         entry: Callable[[int], bytes],
+        clock: Callable[[int], int],
     ) -> None:
         """`source` names the shard's life in transfers; it must never come again. `give(command)` takes an internal
         command for the shard itself, which may get lost; `entry(index)` is the payload of an entry in which a message
-        lives."""
+        lives; `clock(now_ms)` is the shard's clock."""
         self.shard: Shard = shard
         self._source = source
         self._port = port
         self._catalog = port.catalog
         self._give = give
         self._entry = entry
+        self._clock = clock
         self._router = DeadLetterRouter(port.catalog)
         self._lost_queues = LostQueues()
         self._life = 0
@@ -109,6 +146,7 @@ class ShardDuties:
         self._routed_up_to = 0
         self._routed_ms = 0
         self._lanes: dict[int, _LaneProgress] = {}
+        self._earlier: dict[int, _EarlierDeaths] = {}
         self._burying: set[int] = set()
         self._removals = 0
         self._buried_ms = 0
@@ -170,12 +208,18 @@ class ShardDuties:
             self._routed_up_to, self._routed_ms = first - 1, now_ms
         # While one ROUTE is on its way through the log, the next are decided.
         for _ in range(_ROUTES_PER_LOOK):
-            if self._routed_up_to - first >= DEAD_LETTERS_ROUTED_AHEAD or not self._route_some():
+            if self._routed_up_to - first >= DEAD_LETTERS_ROUTED_AHEAD or not self._route_some(now_ms):
                 return
 
-    def _route_some(self) -> bool:
+    def _route_some(self, now_ms: int) -> bool:
         """Decide about the next deaths, as many as go into one entry; False: there is no more to do now."""
         waiting = self.shard.unrouted(DEAD_LETTERS_PER_ENTRY, self._routed_up_to)
+        if waiting and not self._port.is_waited_for:
+            # Whoever bound a queue before these died may have been answered without a look at the catalog here.
+            if waiting[0].sequence > self._fresh_up_to:
+                self._freshen(waiting[-1].sequence, (), lambda: self._route(now_ms))
+                return False
+            waiting = [death for death in waiting if death.sequence <= self._fresh_up_to]
         decisions: list[commands.RouteDecision] = []
         size = steps = 0
         for death in waiting:
@@ -293,7 +337,10 @@ class ShardDuties:
         missing: list[int] = []
         for lane in self.shard.filled_lanes():
             queue_id = lane.target_queue
-            received = self._port.received_up_to(lane.target_shard, queue_id, self._source)
+            target_shard = self._place_of(lane)
+            if not target_shard:
+                continue
+            received = self._port.received_up_to(target_shard, queue_id, self._source)
             if received < 0 and self._catalog.queue_by_id(queue_id) is None:
                 if queue_id in self._closable:
                     given.append(commands.encode_lane_closed(queue_id))
@@ -303,8 +350,8 @@ class ShardDuties:
             # A queue that is still to be created there has received nothing yet.
             wanted = max(lane.first_sequence, received + 1)
             progress = self._lanes.get(queue_id)
-            if progress is None:
-                progress = self._lanes[queue_id] = _LaneProgress(wanted, now_ms)
+            if progress is None or progress.target_shard != target_shard:
+                progress = self._lanes[queue_id] = _LaneProgress(target_shard, wanted, now_ms)
             if wanted > progress.wanted:
                 progress.wanted, progress.moved_ms, progress.probing = wanted, now_ms, False
             stalled = now_ms - progress.moved_ms >= AGAIN_MS
@@ -317,45 +364,81 @@ class ShardDuties:
         if given:
             self._give(b"".join(given))
 
+    def _place_of(self, lane: Lane) -> int:
+        """The shard of a lane's queue, 0 if the queue sees to the lane itself."""
+        record = self._catalog.queue_by_id(lane.target_queue)
+        queue = self.shard.queue(lane.target_queue)
+        if queue is None or queue.moving is None:
+            return lane.target_shard if record is None else record.shard
+        if queue.has_left and (record is None or record.shard == self.shard.shard_id):
+            return queue.moving.target_shard
+        if record is None or queue.returns:
+            return 0
+        return record.shard
+
     def _send(self, lane: Lane, progress: _LaneProgress, stalled: bool, now_ms: int) -> None:
         """Send what follows; again from what is wanted when nothing has arrived for a while. What the target has no
         room for waits (RULES D8)."""
         if progress.sent < progress.wanted - 1 or stalled:
             progress.probing = progress.probing or progress.sent >= progress.wanted
             progress.sent, progress.moved_ms = progress.wanted - 1, now_ms
-        last = self._last_that_fits(lane, progress.wanted)
+        last = self._last_that_fits(lane, progress.target_shard, progress.wanted, now_ms)
         if progress.probing:
             last = min(last, progress.wanted)
         while progress.sent < last and progress.sent - progress.wanted < DEAD_LETTERS_UNDER_WAY:
-            contents: list[commands.LetterContent] = []
+            items: list[tuple[Message, commands.LetterContent]] = []
             size = 0
             for message in islice(
                 lane.items, progress.sent + 1 - lane.first_sequence, last + 1 - lane.first_sequence
             ):
-                contents.append(content_of(self._entry(message.index), message))
+                items.append((message, content_of(self._entry(message.index), message)))
                 size += message.content_length
-                if size >= TRANSFER_BYTES or len(contents) >= DEAD_LETTERS_PER_ENTRY:
+                if size >= TRANSFER_BYTES or len(items) >= DEAD_LETTERS_PER_ENTRY:
                     break
-            command = commands.encode_transfer(self._source, lane.target_queue, progress.sent + 1, contents)
-            self._port.transfer(lane.target_shard, command)
-            progress.sent += len(contents)
+            command = self._encode(lane.target_queue, progress.sent + 1, items, now_ms)
+            self._port.transfer(progress.target_shard, command)
+            progress.sent += len(items)
 
-    def _last_that_fits(self, lane: Lane, wanted: int) -> int:
-        """The last item of the lane that the target has room for, counted from the one it wants next."""
-        last = lane.first_sequence + len(lane.items) - 1
+    def _encode(
+        self, queue_id: int, first_sequence: int, items: list[tuple[Message, commands.LetterContent]], now_ms: int
+    ) -> bytes:
+        """The command that brings these items of a lane to their queue."""
+        if item_kind(items[0][0]) == MANIFEST:
+            return self.shard.move_in(queue_id)
+        if all(item_kind(item) == LETTER for item, _ in items):
+            letters = [content for _, content in items]
+            return commands.encode_transfer(self._source, queue_id, first_sequence, letters)
+        return commands.encode_transfer_moved(self._source, queue_id, first_sequence, self._clock(now_ms), items)
+
+    def _earlier_are_through(self, queue_id: int, manifest: int, now_ms: int) -> bool:
+        earlier = self._earlier.get(queue_id)
+        if earlier is None or earlier.manifest != manifest:
+            earlier = self._earlier[queue_id] = _EarlierDeaths(self.shard, manifest, now_ms)
+        return earlier.are_through(self.shard, now_ms)
+
+    def _last_that_fits(self, lane: Lane, target_shard: int, wanted: int, now_ms: int) -> int:
+        """The last item of the lane that the target has room for, counted from the one it wants next. What was in the
+        queue before it moved has its room."""
+        last = lane.last_sequence()
         place = wanted - lane.first_sequence
-        next_bytes = lane.items[place].body_length if place < len(lane.items) else 0
-        room = self._port.room(lane.target_shard, lane.target_queue, next_bytes)
-        last = min(last, wanted - 1 + room.messages)
-        body_bytes, counted_bytes = room.body_bytes, room.counted_bytes
-        if body_bytes >= UNLIMITED and counted_bytes >= NO_WINDOW:
+        item = lane.items[place] if place < len(lane.items) else None
+        room = self._port.room(target_shard, lane.target_queue, self._source, 0 if item is None else item.body_length)
+        if item is not None and item_kind(item) == MANIFEST:
+            # What follows it needs the queue to be there.
+            return wanted if self._earlier_are_through(lane.target_queue, wanted, now_ms) else wanted - 1
+        messages, body_bytes, counted_bytes = room.messages, room.body_bytes, room.counted_bytes
+        if messages >= UNLIMITED and body_bytes >= UNLIMITED and counted_bytes >= NO_WINDOW:
             return last
         fits = wanted - 1
-        for message in islice(lane.items, wanted - lane.first_sequence, last + 1 - lane.first_sequence):
-            body_bytes -= message.body_length
-            if body_bytes < 0 or counted_bytes <= 0 or fits - wanted >= DEAD_LETTERS_UNDER_WAY:
+        for message in islice(lane.items, place, last + 1 - lane.first_sequence):
+            if fits - wanted >= DEAD_LETTERS_UNDER_WAY:
                 break
-            counted_bytes -= message.counted_bytes
+            if item_kind(message) == LETTER:
+                messages -= 1
+                body_bytes -= message.body_length
+                if messages < 0 or body_bytes < 0 or counted_bytes <= 0:
+                    break
+                counted_bytes -= message.counted_bytes
             fits += 1
         return fits
 

@@ -4,7 +4,8 @@
     leases that run          -> an entry now and then, so that the log knows how far they have come
     deaths, lanes, tombstones-> see `node.duties.shard_duties`
     policies                 -> see `node.duties.policy_duties`
-    catalog and shard differ -> CREATE_QUEUE, DROP_QUEUE, LANE_CLOSED, after a barrier
+    queues that move         -> see `node.duties.queue_moves`
+    catalog and shard differ -> see `node.duties.comparison`, after a barrier
 
 A new leader has nothing to take over: it looks at the shard, as soon as it has applied an entry of its own term.
 """
@@ -13,11 +14,11 @@ from collections.abc import Callable
 from typing import Final
 
 from mayfly.cluster.group.group import Group
-from mayfly.node.catalog.shard_settings import shard_settings
+from mayfly.node.duties.comparison import Comparison
 from mayfly.node.duties.policy_duties import PolicyDuties
 from mayfly.node.duties.port import DutyPort
+from mayfly.node.duties.queue_moves import QueueMoves
 from mayfly.node.duties.shard_duties import ShardDuties
-from mayfly.node.limits import QUEUES_UPDATED_PER_ENTRY
 from mayfly.node.shard import commands
 from mayfly.node.shard.shard import Shard
 
@@ -45,7 +46,8 @@ class ShardLeader:
         self._catalog = port.catalog
         self._give = give
         self._expiry_tick_ms = expiry_tick_ms
-        self._duties = ShardDuties(shard, shard.shard_id, port, give, group.log.data)
+        self._duties = ShardDuties(shard, shard.shard_id, port, give, group.log.data, group.clock.current_ms)
+        self._moves = QueueMoves(shard, port, give, group.clock.current_ms)
         self._policies = PolicyDuties(shard, port.catalog, give)
         self._forget()
 
@@ -54,10 +56,13 @@ class ShardLeader:
         self._next_expiry_ms = 0
         self._next_reconcile_ms = 0
         self._reconciling = False
+        """From the question whether the catalog here is current to the last step of the comparison."""
+        self._comparison: Comparison | None = None
         self._compared: tuple[int, int, int] | None = None
         self._sessions_ended = self._group.sessions.ended
         self._vhosts_deleted = self._catalog.vhosts_deleted
         self._duties.forget()
+        self._moves.forget()
         self._policies.forget()
 
     def tick(self, now_ms: int) -> None:
@@ -74,12 +79,13 @@ class ShardLeader:
             # Their queues went from the catalog without the shard being asked.
             self._vhosts_deleted = self._catalog.vhosts_deleted
             self._next_reconcile_ms = now_ms
-        if now_ms >= self._next_reconcile_ms:
+        self._compare(now_ms)
+        if now_ms >= self._next_reconcile_ms and not self._reconciling:
             self._next_reconcile_ms = now_ms + RECONCILE_EVERY_MS
             # What was the same a while ago and has not changed is the same now: idle queues cost nothing.
             if self._compared != self._versions():
                 self._reconcile(now_ms)
-        self._duties.perform(now_ms)
+        self.perform(now_ms)
         self._policies.perform(now_ms)
 
     def advance(self, now_ms: int) -> None:
@@ -87,12 +93,17 @@ class ShardLeader:
         if self._leads():
             if self.shard.due_messages(self._group.clock.time_ms):
                 self._give(commands.encode_expire_due())
-            self._duties.perform(now_ms)
+            self.perform(now_ms)
 
     def others_changed(self, now_ms: int) -> None:
         """Another shard has changed: dead letters may have arrived there. For a shard that has lanes."""
         if self._leads():
-            self._duties.perform(now_ms)
+            self.perform(now_ms)
+
+    def perform(self, now_ms: int) -> None:
+        """Look at the shard, which is led here, and give what is due."""
+        self._moves.perform(now_ms)
+        self._duties.perform(now_ms)
 
     @property
     def has_lanes(self) -> bool:
@@ -129,34 +140,31 @@ class ShardLeader:
 
         A leader that is new has the settings of its queues compared too; after that they follow the catalog.
         """
-        if self._reconciling:
-            return
-        self._reconciling = True
         term = self._term
-        present_before = set(self.shard.queue_ids())
+        self._reconciling = True
+        comparison = Comparison(self.shard, self._catalog, self._give)
 
         def compare() -> None:
             if self._term != term:
                 return
-            self._reconciling = False
-            shard_id = self.shard.shard_id
-            wanted = {record.id: record for record in self._catalog.queues() if record.shard == shard_id}
-            present = set(self.shard.queue_ids())
-            missing = [id for id in wanted if id not in present and id not in self.shard.deleted]
-            surplus = sorted(id for id in present_before & present if id not in wanted)
-            parts = [commands.encode_create_queue(id, shard_settings(self._catalog, wanted[id])) for id in missing]
-            parts += [commands.encode_drop_queue(id) for id in surplus]
-            parts += [
-                commands.encode_lane_closed(lane.target_queue)
-                for lane in self.shard.lanes()
-                if not lane.items and self._catalog.queue_by_id(lane.target_queue) is None
-            ]
-            for first in range(0, len(parts), QUEUES_UPDATED_PER_ENTRY):
-                self._give(b"".join(parts[first : first + QUEUES_UPDATED_PER_ENTRY]))
-            self._compared = None if parts else self._versions()
+            self._compared = self._versions()
             if not self._policies.begun:
                 self._policies.compare_all()
-            for id in missing:
-                self._policies.look_at(id, now_ms)
+            self._comparison = comparison
+            self._compare(now_ms)
 
         self._port.barrier(compare)
+
+    def _compare(self, now_ms: int) -> None:
+        """A step of the comparison that is under way, if one is."""
+        comparison = self._comparison
+        if comparison is None:
+            return
+        over = comparison.step()
+        for id in comparison.created:
+            self._policies.look_at(id, now_ms)
+        if over:
+            self._comparison = None
+            self._reconciling = False
+            if comparison.differed:
+                self._compared = None

@@ -5,15 +5,15 @@ The engine is pure: the shell (`node.shell.process` with sockets and disk, or th
 replicas decided.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
 from mayfly.cluster.group.group import Group
 from mayfly.cluster.group.sessions import KIND_INTERNAL, SessionSender, encode_batch
-from mayfly.cluster.group.state_machine import StateMachine
+from mayfly.cluster.group.state_machine import Effect, StateMachine
 from mayfly.cluster.host.frame import Frame
-from mayfly.cluster.host.host import Host, HostOutput
+from mayfly.cluster.host.host import Host, HostOutput, HostParts
 from mayfly.cluster.host.settings import HostSettings
 from mayfly.cluster.log.batch import StoredGroup, WriteBatch
 from mayfly.cluster.log.group_log import EntryCache
@@ -25,11 +25,15 @@ from mayfly.node.broker.access_counts import AccessCounts
 from mayfly.node.broker.cluster_facade import SESSION_LOST, ClusterEvents, OnDone, ShardHandle
 from mayfly.node.broker.direct_replies import DirectReplies
 from mayfly.node.broker.peer_questions import PeerQuestions
-from mayfly.node.catalog import Catalog, CatalogCommand, NodeLost, NodeStarted, RemoveQueues, encode
+from mayfly.node.catalog import Catalog, CatalogCommand, NodeLost, NodeStarted, QueueMoved, RemoveQueues, encode
 from mayfly.node.catalog.machine import CatalogMachine, frame_command
 from mayfly.node.duties.alarms import DISK, MEMORY, NAMES, Alarms
 from mayfly.node.duties.catalog_spread import CatalogSpread
+from mayfly.node.duties.distant_targets import KINDS as DISTANT_KINDS
+from mayfly.node.duties.distant_targets import DistantTargets
+from mayfly.node.duties.quiet import Quiet, QuietPort
 from mayfly.node.duties.shard_leader import ShardLeader
+from mayfly.node.engine.feed_codec import ShardFeedCodec
 from mayfly.node.limits import (
     NO_ROOM_AFTER_MS,
     PENDING_BYTES_HIGH,
@@ -65,11 +69,17 @@ class EngineSettings:
         members_version: int = 0,
         failure_domain: str = "",
         levels: VersionRange = LEVELS,
+        replace_after_ms: int = 0,
+        shards_per_node: int = 0,
     ) -> None:
         """`store` names this node's data; `founders` and `members_version` are for `MembershipDuties`;
         `failure_domain` names what this node may be lost together with. `levels` are those
         that the cluster may have as far as it depends on this node: all that it knows, or fewer
-        (`feature_level_limit`)."""
+        (`feature_level_limit`). `shards` is how many the cluster was founded with, `shards_per_node` how many it is to
+        have for each member; 0: no more than it has. A member that is silent for `replace_after_ms` is replaced; 0:
+        none is."""
+        self.replace_after_ms: int = replace_after_ms
+        self.shards_per_node: int = shards_per_node
         self.failure_domain: str = failure_domain
         self.levels: VersionRange = levels
         self.store: str = store
@@ -83,18 +93,18 @@ class EngineSettings:
 
 
 class ReplicatedShard:
-    """The `ShardHandle` of a shard under Raft."""
+    """The `ShardHandle` of a shard under Raft, whether this node has a replica of it or not."""
 
-    __slots__ = ("_group", "_held_for", "_host", "_shard", "shard_id")
+    __slots__ = ("_held_for", "_host", "_session", "_shards", "shard_id")
 
-    def __init__(self, shard: Shard, host: Host) -> None:
-        shard_id = shard.shard_id
+    def __init__(self, shard_id: int, host: Host, shards: Mapping[int, Shard]) -> None:
+        """`shards`: the replicas of this node, as they are at any time."""
         self.shard_id: int = shard_id
-        self._shard = shard
+        self._shards = shards
+        self._session = host.sessions[shard_id]
         self._held_for: dict[tuple[int, int], None] = {}
         """Holders, by queue and id, whose acknowledgements may be waiting for company."""
         self._host = host
-        self._group = host.groups[shard_id]
 
     def submit(self, command: bytes, done: OnDone | None) -> None:
         """See `ShardHandle.submit`."""
@@ -104,7 +114,7 @@ class ReplicatedShard:
         """See `ShardHandle.acknowledge`."""
         can_wait = self._has_room(queue_id, holder_id)
         if can_wait:
-            if not self._group.sender.is_holding:
+            if not self._session.sender.is_holding:
                 self._held_for.clear()
             self._held_for[(queue_id, holder_id)] = None
         self._host.submit(self.shard_id, [command], len(command), False, None, not can_wait)
@@ -113,13 +123,15 @@ class ReplicatedShard:
         """Consumers of this node were given messages: what would make room for more goes before they need it."""
         if not self._held_for:
             return
-        if not self._group.sender.is_holding:
+        if not self._session.sender.is_holding:
             self._held_for.clear()
         elif not all(self._has_room(*holder) for holder in self._held_for):
             self._host.hurry(self.shard_id)
 
     def _has_room(self, queue_id: int, holder_id: int) -> bool:
-        return self._shard.has_room(self._host.node, self._group.sender.incarnation, queue_id, holder_id)
+        # What is known of a shard elsewhere is how it was: nothing waits for company there.
+        shard = None if self._session.is_fed else self._shards.get(self.shard_id)
+        return shard is not None and shard.has_room(*self._session.key, queue_id, holder_id)
 
     def publish(self, parts: list[bytes], size_bytes: int, done: OnDone | None) -> None:
         """See `ShardHandle.publish`."""
@@ -127,7 +139,8 @@ class ReplicatedShard:
 
     def entry(self, index: int) -> bytes:
         """See `ShardHandle.entry`."""
-        return self._group.log.data(index)
+        session = self._session
+        return session.payload(index) if session.is_fed else self._host.groups[self.shard_id].log.data(index)
 
 
 class Engine:
@@ -148,17 +161,22 @@ class Engine:
         self.node_id: int = host_settings.node
         self.incarnation: int = incarnation
         self.catalog: Catalog = settings.catalog()
-        self.shards: dict[int, Shard] = {id: Shard(id, self.node_id) for id in range(1, settings.shards + 1)}
+        self.shards: dict[int, Shard] = {}
+        """Those that have a replica here."""
         self._catalog_machine = CatalogMachine(self.catalog, self._catalog_applied)
-        machines: dict[int, StateMachine] = {CATALOG_GROUP: self._catalog_machine}
-        machines |= self.shards
-        self.host: Host = Host(
-            host_settings, machines, self, reader, cache, random, incarnation, SESSION_LOST, trace, detail
+        parts = HostParts(
+            self._machine, self, ShardFeedCodec(), reader, cache, random, SESSION_LOST, trace, detail
         )
-        self.spread: CatalogSpread = CatalogSpread(self.host, self._catalog_machine)
+        self.host: Host = Host(host_settings, range(settings.shards + 1), parts, incarnation)
+        port = QuietPort(
+            lambda: self.host.peers, self.host.liveness.is_connected, self.host.send_notice, self.catalog_barrier,
+            self._has_clients,
+        )
+        self.quiet: Quiet = Quiet(port, incarnation, lambda: self.spread.look())
+        self.spread: CatalogSpread = CatalogSpread(self.host, self._catalog_machine, self.quiet.peer_is_quiet)
         self.membership: MembershipDuties = MembershipDuties(
             self.host, self.catalog, self, settings.founders, settings.members_version, settings.failure_domain,
-            settings.levels, settings.store,
+            settings.levels, settings.store, self._work, settings.replace_after_ms, settings.shards_per_node,
         )
         self.broker: ClusterEvents | None = None
         self.transient: TransientShards = TransientShards(
@@ -180,7 +198,8 @@ class Engine:
         self._leaders: dict[int, ShardLeader] = {}
         self._with_lanes: dict[int, ShardLeader] = {}
         """Those whose dead letters wait for other shards. That changes with the shard alone."""
-        self._senders: list[SessionSender] = []
+        self._senders: list[SessionSender] = [session.sender for session in self.host.sessions.values()]
+        self.distant: DistantTargets = DistantTargets(self.shards, self.host)
         self._changed: dict[int, None] = {}
         self._now_ms = 0
         self._disk_short = False
@@ -189,19 +208,38 @@ class Engine:
         self._full_since_ms = -1
         self._lost_reported: set[tuple[int, int]] = set()
         self._catalog_touched = False
+        self._later: list[OnDone] = []
+        self._started = False
 
     def start(self, stored: dict[int, StoredGroup], now_ms: int) -> WriteBatch | None:
         """Take over what the log store holds. The batch returned must be on disk before anything else is done."""
         self._now_ms = now_ms
         first = self.host.start(stored, now_ms)
-        for id, shard in self.shards.items():
-            self._handles[id] = self._replicated[id] = ReplicatedShard(shard, self.host)
-            give = partial(self.host.propose_internal, id)
-            self._leaders[id] = ShardLeader(shard, self.host.groups[id], self, give, self._settings.expiry_tick_ms)
-            self._note_lanes(id)
-        self._senders = [group.sender for group in self.host.groups.values()]
+        for id in range(1, self._settings.shards + 1):
+            self._attend(id)
+        self._started = True
+        self._add_shards()
         self.announce()
         return first
+
+    def _attend(self, id: int) -> None:
+        """Give commands to a shard that the host knows."""
+        self._handles[id] = self._replicated[id] = ReplicatedShard(id, self.host, self.shards)
+
+    def _add_shards(self) -> None:
+        """Know all shards that the catalog here names."""
+        members = self.catalog.members
+        for id in range(len(self._replicated) + 1, members.shard_count + 1):
+            self.host.add_group(id, members.first_voters(id) or ())
+            self._attend(id)
+            self._senders.append(self.host.sessions[id].sender)
+
+    def _machine(self, id: int) -> StateMachine:
+        """The state machine of a replica that is taken up here."""
+        if id == CATALOG_GROUP:
+            return self._catalog_machine
+        self.shards[id] = Shard(id, self.node_id)
+        return self.shards[id]
 
     @property
     def untouched(self) -> bool:
@@ -228,14 +266,19 @@ class Engine:
         """Call every tick."""
         self._now_ms = now_ms
         self.host.tick(now_ms)
+        self.catalog.let_go()
         for leader in self._leaders.values():
             leader.tick(now_ms)
         self.transient.tick(now_ms)
         self.replies.tick(now_ms)
         self.questions.tick(now_ms)
         self.lost_owners.tick(now_ms)
+        later, self._later = self._later, []
+        for done in later:
+            done(None)
         self._drop_lost_nodes(now_ms)
         self.membership.tick(now_ms)
+        self.quiet.tick(now_ms)
         self.spread.tick(now_ms)
         news = self.access_counts.news(self.catalog, now_ms)
         if news is not None:
@@ -246,9 +289,15 @@ class Engine:
             self._set_no_room("its disk is full")
         self.host.cache.drop_spent(self._is_spent)
 
+    def _work(self, group: int) -> tuple[int, int]:
+        shard = self.shards.get(group)
+        return (0, 0) if shard is None else shard.work()
+
     def _is_spent(self, id: int, index: int) -> bool:
         """Whether an entry of the log is applied here and holds nothing that is still to be delivered."""
         shard = self.shards.get(id)
+        if id not in self.host.groups:
+            return True
         return index <= self.host.groups[id].applied and (shard is None or index not in shard.live_entries())
 
     def receive(self, peer: int, frame: Frame, now_ms: int) -> None:
@@ -259,10 +308,16 @@ class Engine:
             for kind, data in frame.notices:
                 if kind == notice_kinds.APPLIED:
                     self.spread.notice(peer, data)
+                elif kind == notice_kinds.QUIET:
+                    self.quiet.notice(peer, data)
                 elif kind == notice_kinds.COUNTS:
                     self.access_counts.told(peer, data)
                 elif kind == notice_kinds.ALARMS:
                     self.alarms.notice(peer, data)
+                elif kind == notice_kinds.GROUPS:
+                    self.membership.plan.notice(data, now_ms)
+                elif kind in DISTANT_KINDS:
+                    self.distant.notice(peer, kind, data)
                 self.questions.notice(peer, kind, data)
                 self.transient.notice(peer, kind, data)
                 self.replies.notice(peer, kind, data)
@@ -274,6 +329,7 @@ class Engine:
         self.replies.peer_up(peer)
         self.questions.peer_up(peer)
         self.lost_owners.peer_up(peer, now_ms)
+        self.quiet.peer_up(peer)
         self.spread.peer_up(peer)
         self.host.send_notice(peer, notice_kinds.COUNTS, self.access_counts.encoded(self.catalog))
         self.alarms.peer_up(peer)
@@ -285,6 +341,7 @@ class Engine:
         self.transient.peer_down(peer)
         self.replies.peer_down(peer)
         self.questions.peer_down(peer)
+        self.quiet.peer_down(peer)
         self.spread.peer_down(peer)
         self.access_counts.forget(peer)
         self.alarms.peer_down(peer)
@@ -308,6 +365,10 @@ class Engine:
             for id, leader in self._with_lanes.items():
                 if id not in changed:
                     leader.others_changed(now_ms)
+            self.distant.applied(changed)
+        elif self.distant.take_news():
+            for leader in self._with_lanes.values():
+                leader.others_changed(now_ms)
         # What was given since the last time, or is applied now, made somebody busy before.
         if worked:
             self._watch_pressure()
@@ -351,6 +412,10 @@ class Engine:
         """The shell's look at the memory of the process: why publishers must be blocked, or None."""
         self.alarms.set(MEMORY, text)
 
+    def cpu_used(self, permille: int) -> None:
+        """The shell's look at the process: how much of a core it has taken since the last one, in thousandths."""
+        self.membership.plan.loads.cpu_permille = permille
+
     def _set_disk_alarm(self, text: str | None) -> None:
         self.host.short_of_disk = text is not None
         self.alarms.set(DISK, text)
@@ -382,9 +447,20 @@ class Engine:
         """See `ClusterFacade.catalog_barrier`."""
         self.host.read_index(CATALOG_GROUP, done)
 
-    def catalog_spread(self, done: OnDone) -> None:
-        """See `ClusterFacade.catalog_spread`."""
-        self.spread.wait(self._now_ms, done)
+    def catalog_spread(self, done: OnDone, everywhere: bool = False) -> None:
+        """See `ClusterFacade.catalog_spread`; with `everywhere` nodes without clients are waited for, too."""
+        self.spread.wait(self._now_ms, everywhere, done)
+
+    def serve(self, done: OnDone) -> None:
+        """See `ClusterFacade.serve`."""
+        self.quiet.serve(partial(done, None))
+
+    def _has_clients(self) -> bool:
+        return self.broker is not None and self.broker.has_clients()
+
+    def later(self, done: OnDone) -> None:
+        """See `ClusterFacade.later`."""
+        self._later.append(done)
 
     def await_owner(self, queue_id: int, done: OnDone) -> None:
         """See `ClusterFacade.await_owner`."""
@@ -403,7 +479,11 @@ class Engine:
         handle = self._handles.get(shard_id)
         if handle is not None:
             return handle
-        return self.transient.handle(node_of(shard_id))
+        if is_transient(shard_id):
+            return self.transient.handle(node_of(shard_id))
+        # It was added in the entry that the catalog is applying, and a queue was declared there in the same one.
+        self._add_shards()
+        return self._handles[shard_id]
 
     def pending_bytes(self) -> int:
         """Bytes of commands given and not yet applied here, over all groups, and of publishes that are to be given."""
@@ -424,13 +504,29 @@ class Engine:
 
     # ------------------------------------------------------------------ GroupEvents
 
-    def group_effects(self, group: int, effects: Sequence[object]) -> None:
+    def group_effects(self, group: int, effects: Sequence[Effect]) -> None:
         """Deliveries and cancellations for this node's consumers."""
         if self.broker is not None:
             self.broker.shard_effects(group, effects)
         handle = self._replicated.get(group)
         if handle is not None:
             handle.delivered()
+
+    def group_taken_up(self, group: int) -> None:
+        """There is a replica here from now on."""
+        if group != CATALOG_GROUP:
+            give = partial(self.host.propose_internal, group)
+            expiry_tick_ms = self._settings.expiry_tick_ms
+            self._leaders[group] = ShardLeader(
+                self.shards[group], self.host.groups[group], self, give, expiry_tick_ms
+            )
+            self._note_lanes(group)
+
+    def group_given_up(self, group: int) -> None:
+        """There is no replica here any more."""
+        del self.shards[group], self._leaders[group]
+        self._with_lanes.pop(group, None)
+        self._changed.pop(group, None)
 
     def group_session_lost(self, group: int) -> None:
         """The group dropped this node's session."""
@@ -448,6 +544,8 @@ class Engine:
 
     def _catalog_applied(self) -> None:
         self._catalog_touched = True
+        if self._started:
+            self._add_shards()
 
     def _catalog_changed(self) -> None:
         record = self.catalog.node(self.node_id)
@@ -469,6 +567,9 @@ class Engine:
         if is_transient(target_shard):
             self.transient.transfer(target_shard, command)
         else:
+            if target_shard not in self.shards:
+                self.distant.transfer(target_shard, command)
+                return
             # Dropped where it was received before, repeated until the target's replica here shows that it was.
             batch = encode_batch(KIND_INTERNAL, 0, 0, 0, command)
             self.host.send_internal(target_shard, batch, unordered=True)
@@ -480,17 +581,36 @@ class Engine:
         """See `DutyPort.received_up_to`."""
         if is_transient(target_shard):
             return self.transient.received_up_to(target_shard, queue, source)
-        return self.shards[target_shard].received_up_to(queue, source)
+        shard = self.shards.get(target_shard)
+        if shard is None:
+            return self.distant.received_up_to(target_shard, queue, source)
+        return shard.received_up_to(queue, source)
 
-    def room(self, target_shard: int, queue: int, next_bytes: int) -> Room:
+    def room(self, target_shard: int, queue: int, source: int, next_bytes: int) -> Room:
         """See `DutyPort.room`."""
         if is_transient(target_shard):
             return self.transient.room(target_shard, queue, next_bytes)
-        return self.shards[target_shard].room(queue, next_bytes)
+        shard = self.shards.get(target_shard)
+        if shard is None:
+            return self.distant.room(target_shard, queue, source, next_bytes, self._now_ms)
+        return shard.room(queue, next_bytes)
+
+    def leader_of(self, shard_id: int) -> int:
+        """The node that leads a shard, as far as is known here; 0: none is."""
+        return self.host.leader_of(shard_id)
+
+    def queue_moved(self, queue: int, source: int, target: int) -> None:
+        """See `DutyPort.queue_moved`."""
+        self.submit_catalog(QueueMoved(queue, source, target), lambda _: None)
 
     def remove_queues(self, ids: tuple[int, ...], done: Callable[[bool], None]) -> None:
         """See `DutyPort.remove_queues`."""
         self.submit_catalog(RemoveQueues(ids), lambda result: done(result is not SESSION_LOST))
+
+    @property
+    def is_waited_for(self) -> bool:
+        """See `DutyPort.is_waited_for`."""
+        return self.quiet.serves
 
     def barrier(self, done: Callable[[], None]) -> None:
         """See `DutyPort.barrier`."""

@@ -10,14 +10,14 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from mayfly.node.http.answers import answer, answered, not_authorised
 from mayfly.node.http.bodies import object_in
 from mayfly.node.http.listing import listed_rows, one
-from mayfly.node.http.operating import ADMINISTRATOR, answer, credentials, not_authorised
-from mayfly.node.http.origins import is_from_here
+from mayfly.node.http.logins import login_in
 from mayfly.node.http.routes import Routes
 from mayfly.node.operating.ports.access import AccessPort
-from mayfly.node.operating.ports.answers import NOT_FOUND, Answer
-from mayfly.node.operating.ports.users import User
+from mayfly.node.operating.ports.answers import NOT_FOUND, Answer, bad_request
+from mayfly.node.operating.ports.users import ADMINISTRATOR, MANAGEMENT_TAGS, User
 
 PAGES: Final = {
     "/api/whoami": "who is logged in",
@@ -28,8 +28,6 @@ PAGES: Final = {
     "/api/vhost-limits/{vhost}/{limit}": "limits of vhosts; PUT and DELETE; /api/vhost-limits[/{vhost}] lists",
     "/api/user-limits/{user}/{limit}": "limits of users; PUT and DELETE; /api/user-limits[/{user}] lists",
 }
-
-MANAGEMENT_TAGS: Final = frozenset({ADMINISTRATOR, "monitoring", "policymaker", "management"})
 
 Handler = Callable[[web.Request, User], Awaitable[web.Response]]
 
@@ -91,13 +89,13 @@ class AccessPages:
             assert put is not None
             try:
                 content = object_in(await request.read())
-                return _changed(*await put(dict(request.match_info), content, user.name))
+                return answered(*await put(dict(request.match_info), content, user.name))
             except ValueError as error:
-                return answer({"error": "bad_request", "reason": str(error)}, HTTPStatus.BAD_REQUEST)
+                return answered(*bad_request(str(error)))
 
         async def remove(request: web.Request, _user: User) -> web.Response:
             assert delete is not None
-            return _changed(*await delete(dict(request.match_info)))
+            return answered(*await delete(dict(request.match_info)))
 
         administrators = frozenset({ADMINISTRATOR})
         if get is not None:
@@ -115,8 +113,8 @@ class AccessPages:
         """The handler for users with one of these tags."""
 
         async def handle(request: web.Request) -> web.Response:
-            given = credentials(request.headers.get("Authorization", ""))
-            user = None if given is None else await self._port.login(*given, is_from_here(request))
+            given = login_in(request)
+            user = None if given is None else await self._port.login(*given)
             if user is None:
                 return not_authorised("Login failed")
             if not tags & set(user.tags):
@@ -152,7 +150,3 @@ def _rows(
 
 def _limits(port: AccessPort, kind: str) -> Callable[[dict[str, str]], Any]:
     return lambda at: port.limits(kind, at.get(kind))
-
-
-def _changed(status: int, content: dict[str, Any]) -> web.Response:
-    return answer(content, status) if content else web.Response(status=status)

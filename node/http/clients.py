@@ -9,14 +9,14 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from mayfly.node.http.answers import answer, not_authorised
 from mayfly.node.http.listing import listed, one
-from mayfly.node.http.operating import answer, not_authorised
+from mayfly.node.operating.ports.answers import NOT_FOUND
 from mayfly.node.operating.ports.client_selection import ClientSelection, Kind
 from mayfly.node.operating.ports.clients import ClientsPort
 
 REASON: Final = "Closed via management plugin"
 """RabbitMQ's, where the request gives none in X-Reason."""
-_NOT_FOUND: Final = {"error": "Object Not Found", "reason": "Not Found"}
 
 
 class ClientPages:
@@ -60,7 +60,7 @@ class ClientPages:
         reason = request.headers.get("X-Reason", "").encode("utf-8", "replace").decode("utf-8")
         if await self._port.close_connection(found["name"], reason or REASON):
             return web.Response(status=HTTPStatus.NO_CONTENT)
-        return answer(_NOT_FOUND, HTTPStatus.NOT_FOUND)
+        return answer(NOT_FOUND, HTTPStatus.NOT_FOUND)
 
     async def _listed(
         self, request: web.Request, user: str, kind: Kind, connection: str | None = None
@@ -86,7 +86,7 @@ class ClientPages:
         """What is meant, or why not. `others`: what is others' as well as the own."""
         row = await self._port.client(kind, request.match_info["name"])
         if row is None:
-            return answer(_NOT_FOUND, HTTPStatus.NOT_FOUND)
+            return answer(NOT_FOUND, HTTPStatus.NOT_FOUND)
         if row["user"] != user and not others:
             return not_authorised("User not authorised to access object")
         return row

@@ -5,11 +5,12 @@ from typing import Final
 
 from aiohttp import web
 
-from mayfly.node.http.operating import ADMINISTRATOR, answer, credentials, not_authorised
-from mayfly.node.http.origins import is_from_here
+from mayfly.node.http.answers import JSON, answer, not_authorised
+from mayfly.node.http.logins import login_in
 from mayfly.node.http.routes import Routes
 from mayfly.node.operating.ports.definitions import DefinitionsPort
 from mayfly.node.operating.ports.operator import OperatorPort
+from mayfly.node.operating.ports.users import ADMINISTRATOR
 
 PAGES: Final = {"/api/definitions": "what is declared, in RabbitMQ's JSON; POST imports such a file"}
 _LARGEST_FILE_BYTES: Final = 64 * 1024 * 1024
@@ -33,8 +34,8 @@ class DefinitionsPages:
         return answer(await self._definitions.export())
 
     async def _import(self, request: web.Request) -> web.Response:
-        if request.content_type != "application/json":  # as on the pages for operators
-            reason = f"Content-Type is {request.content_type}; application/json is expected"
+        if request.content_type != JSON:  # as on the pages for operators
+            reason = f"Content-Type is {request.content_type}; {JSON} is expected"
             return answer({"error": "bad_request", "reason": reason}, HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
         if not await self._may(request):
             return not_authorised("Not administrator user")
@@ -48,6 +49,6 @@ class DefinitionsPages:
         return answer(content, status)
 
     async def _may(self, request: web.Request) -> bool:
-        given = credentials(request.headers.get("Authorization", ""))
-        return given is not None and ADMINISTRATOR in await self._operator.tags(*given, is_from_here(request))
+        given = login_in(request)
+        return given is not None and ADMINISTRATOR in await self._operator.tags(*given)
 

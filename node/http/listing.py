@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import msgspec
 from aiohttp import web
 
+from mayfly.node.http.answers import answer, answer_in_json
 from mayfly.node.http.name_search import NameSearch
-from mayfly.node.http.operating import answer, answer_in_json
 
 MOST_ROWS: Final = 10_000
 """How many clients are listed without pages, and how many of anything are put in an order that their names do not
@@ -32,6 +32,8 @@ Name: TypeAlias = tuple[str, str]
 """The vhost of something, "" for what is in none, and its name."""
 Count: TypeAlias = Callable[[], Awaitable[int]]
 """How many rows there are, which is told sooner than they are."""
+RowsOf: TypeAlias = Callable[[Sequence[Name]], Awaitable[list[Row]]]
+"""The rows of some names in their order, without what has gone meanwhile."""
 Some: TypeAlias = Callable[[int, int], Awaitable[tuple[int, list[Row]]]]
 """Takes a place and a number: how many rows there are, and so many of them from there on."""
 
@@ -127,10 +129,10 @@ async def listed_rows(request: web.Request, rows: list[Row], has_pages: bool = T
 
 
 async def listed_by_name(
-    request: web.Request, names: Sequence[Name], row: Callable[[str, str], Row | None]
+    request: web.Request, names: Sequence[Name], rows_of: RowsOf
 ) -> web.Response:
     """The same of things whose rows take some work: those that are shown are made, and all of them only to be put in
-    the order of something else than their names. `row` is None for what has gone meanwhile."""
+    the order of something else than their names."""
     try:
         wanted = _Wanted(request)
         page = wanted.page
@@ -138,15 +140,15 @@ async def listed_by_name(
             if len(names) > MOST_ROWS:
                 few = f"at most {MOST_ROWS} are sorted by '{wanted.sort}'"
                 raise BadListing("bad_request", f"there are {len(names)}, {few}: sort by name or vhost")
-            return await _of_rows(request, wanted, await _made(names, row))
+            return await _of_rows(request, wanted, await _made(names, rows_of))
         found = names if wanted.search is None else await _found(names, wanted.search)
         found = sorted(found, key=(lambda name: (name[1], name[0])) if wanted.sort == "name" else None)
         if wanted.reverse:
             found.reverse()
         if page is None:
-            return await _written(request, await _made(found, row))
+            return await _written(request, await _made(found, rows_of))
         first = (page.number - 1) * page.size
-        rows = await _made(found[first : first + page.size], row)
+        rows = await _made(found[first : first + page.size], rows_of)
         return answer(_envelope(page, _chosen(request, rows), len(found), len(names)))
     except BadListing as error:
         return bad_listing(error)
@@ -196,11 +198,10 @@ async def _found(names: Iterable[Name], search: NameSearch) -> list[Name]:
     return found
 
 
-async def _made(names: Sequence[Name], row: Callable[[str, str], Row | None]) -> list[Row]:
+async def _made(names: Sequence[Name], rows_of: RowsOf) -> list[Row]:
     rows: list[Row] = []
     for first in range(0, len(names), ROWS_AT_ONCE):
-        made = [row(vhost, name) for vhost, name in names[first : first + ROWS_AT_ONCE]]
-        rows += [each for each in made if each is not None]
+        rows += await rows_of(names[first : first + ROWS_AT_ONCE])
         await asyncio.sleep(0)
     return rows
 

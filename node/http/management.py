@@ -15,20 +15,22 @@ name and password (basic authentication):
 """
 
 from collections.abc import Awaitable, Callable
+from collections.abc import Set as AbstractSet
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Final
 
 from aiohttp import web
 
+from mayfly.node.http.answers import answer, answered, not_authorised
 from mayfly.node.http.bodies import object_in
 from mayfly.node.http.clients import ClientPages
 from mayfly.node.http.listing import listed_by_name, listed_rows, one
-from mayfly.node.http.operating import answer, credentials, not_authorised
-from mayfly.node.http.origins import is_from_here
+from mayfly.node.http.logins import login_in
 from mayfly.node.http.routes import Routes
-from mayfly.node.operating.ports.answers import NOT_FOUND
+from mayfly.node.operating.ports.answers import NOT_FOUND, bad_request
 from mayfly.node.operating.ports.management import ManagementPort, PolicyWish
 from mayfly.node.operating.ports.spelling import check_spelling
+from mayfly.node.operating.ports.users import ADMINISTRATOR, MANAGEMENT_TAGS, POLICYMAKER, SEE_ALL
 
 PAGES: Final = {
     "/api/policies/{vhost}/{name}": "a policy; GET, PUT and DELETE, as in RabbitMQ; /api/policies[/{vhost}] lists",
@@ -42,7 +44,6 @@ PAGES: Final = {
     "/api/nodes": "its nodes, as in RabbitMQ; /api/nodes/{name} is one of them",
 }
 
-_ADMINISTRATOR: Final = "administrator"
 _FIELDS: Final = ("pattern", "definition", "priority", "apply-to")
 
 Handler = Callable[[web.Request, str], Awaitable[web.Response]]
@@ -60,19 +61,18 @@ class ManagementPages:
         may = self._port.may_have_policies
         for path, operator in (("/api/policies", False), ("/api/operator-policies", True)):
             policies = _PolicyPages(self._port, operator)
-            users = {_ADMINISTRATOR} if operator else {_ADMINISTRATOR, "policymaker"}
+            users = {ADMINISTRATOR} if operator else {ADMINISTRATOR, POLICYMAKER}
             router.add_get(path, self._for(users, policies.all, may))
             router.add_get(f"{path}/{{vhost}}", self._for(users, policies.of_vhost, may))
             router.add_get(f"{path}/{{vhost}}/{{name}}", self._for(users, policies.one, may))
             router.add_put(f"{path}/{{vhost}}/{{name}}", self._for(users, policies.put, may))
             router.add_delete(f"{path}/{{vhost}}/{{name}}", self._for(users, policies.delete, may))
-        readers = {_ADMINISTRATOR, "monitoring", "policymaker", "management"}
-        may_see = self._port.may_see
+        readers, may_see = MANAGEMENT_TAGS, self._port.may_see
         router.add_get("/api/queues", self._for(readers, self._queues, may_see))
         router.add_get("/api/queues/{vhost}", self._for(readers, self._queues, may_see))
         router.add_get("/api/queues/{vhost}/{name}", self._for(readers, self._queue, may_see))
         router.add_delete("/api/queues/{vhost}/{name}", self._for(readers, self._delete_queue, may_see))
-        router.add_get("/api/feature-flags", self._for({_ADMINISTRATOR}, self._feature_flags, may_see))
+        router.add_get("/api/feature-flags", self._for({ADMINISTRATOR}, self._feature_flags, may_see))
         router.add_get("/api/overview", self._for(readers, self._overview, may_see))
         clients = ClientPages(self._port)
         router.add_get("/api/connections", self._for(readers, clients.connections, may_see))
@@ -85,18 +85,17 @@ class ManagementPages:
         router.add_get("/api/vhosts/{vhost}/channels", self._for(readers, clients.channels, may_see))
         router.add_get("/api/consumers", self._for(readers, clients.consumers, may_see))
         router.add_get("/api/consumers/{vhost}", self._for(readers, clients.consumers, _anybody_may))
-        monitors = {_ADMINISTRATOR, "monitoring"}
-        router.add_get("/api/nodes", self._for(monitors, self._nodes, may_see))
-        router.add_get("/api/nodes/{name}", self._for(monitors, self._node, may_see))
+        router.add_get("/api/nodes", self._for(SEE_ALL, self._nodes, may_see))
+        router.add_get("/api/nodes/{name}", self._for(SEE_ALL, self._node, may_see))
 
     def _for(
-        self, tags: set[str], handler: Handler, may: Callable[[str, str], bool]
+        self, tags: AbstractSet[str], handler: Handler, may: Callable[[str, str], bool]
     ) -> Callable[[web.Request], Awaitable[web.Response]]:
         """The handler for users with one of these tags, in vhosts in which the user `may`."""
 
         async def handle(request: web.Request) -> web.Response:
-            given = credentials(request.headers.get("Authorization", ""))
-            user = None if given is None else await self._port.login(*given, is_from_here(request))
+            given = login_in(request)
+            user = None if given is None else await self._port.login(*given)
             if user is None:
                 return not_authorised("Login failed")
             if not tags & set(user.tags):
@@ -113,16 +112,16 @@ class ManagementPages:
     async def _queues(self, request: web.Request, user: str) -> web.Response:
         vhost = request.match_info.get("vhost")
         names = await self._port.queue_names(self._port.vhosts_seen(user) if vhost is None else [vhost])
-        return await listed_by_name(request, names, self._port.queue)
+        return await listed_by_name(request, names, self._port.queues)
 
     async def _delete_queue(self, request: web.Request, user: str) -> web.Response:
         conditions = [request.query.get(key, "false") for key in ("if-unused", "if-empty")]
         vhost, name = request.match_info["vhost"], request.match_info["name"]
-        return _answered(*await self._port.delete_queue(user, vhost, name, *[each == "true" for each in conditions]))
+        return answered(*await self._port.delete_queue(user, vhost, name, *[each == "true" for each in conditions]))
 
     async def _queue(self, request: web.Request, _user: str) -> web.Response:
-        queue = self._port.queue(request.match_info["vhost"], request.match_info["name"])
-        return answer(NOT_FOUND, HTTPStatus.NOT_FOUND) if queue is None else one(request, queue)
+        found = await self._port.queues([(request.match_info["vhost"], request.match_info["name"])])
+        return one(request, found[0]) if found else answer(NOT_FOUND, HTTPStatus.NOT_FOUND)
 
     async def _overview(self, request: web.Request, user: str) -> web.Response:
         return one(request, await self._port.overview(user))
@@ -170,12 +169,12 @@ class _PolicyPages:
         try:
             wish = _wish(await request.read(), request.match_info["vhost"], request.match_info["name"], self._operator)
         except ValueError as error:
-            return answer({"error": "bad_request", "reason": str(error)}, HTTPStatus.BAD_REQUEST)
-        return _answered(*await self._port.set_policy(wish))
+            return answered(*bad_request(str(error)))
+        return answered(*await self._port.set_policy(wish))
 
     async def delete(self, request: web.Request, _user: str) -> web.Response:
         vhost, name = request.match_info["vhost"], request.match_info["name"]
-        return _answered(*await self._port.clear_policy(vhost, name, self._operator))
+        return answered(*await self._port.clear_policy(vhost, name, self._operator))
 
 
 def _wish(body: bytes, vhost: str, name: str, operator: bool) -> PolicyWish:
@@ -189,7 +188,3 @@ def _wish(body: bytes, vhost: str, name: str, operator: bool) -> PolicyWish:
         vhost, name, content["pattern"], content["definition"], content.get("priority"), content.get("apply-to"),
         operator,
     )
-
-
-def _answered(status: int, content: dict[str, Any]) -> web.Response:
-    return answer(content, status) if content else web.Response(status=status)

@@ -10,7 +10,7 @@ from prometheus_client.metrics_core import Metric as MetricFamily
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from mayfly.node.http.desk import Made
+from mayfly.node.http.page_queue import Made
 from mayfly.node.operating.ports.metrics import Histogram, Metric
 from mayfly.node.operating.ports.status import StatusProvider
 

@@ -1,4 +1,4 @@
-"""The pages about queues, for whoever watches them: what a node has, and on request only what the cluster has now."""
+"""The pages about queues, for whoever watches them: what replicas have, on request only what the cluster has now."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from mayfly.node.http.desk import Desk, Made, TooManyWait
-from mayfly.node.http.doors import Doors
+from mayfly.node.http.answers import JSON, answer, json_of
 from mayfly.node.http.metrics import CONTENT_TYPE, MetricsPage, rendered
-from mayfly.node.http.operating import JSON, answer, json_of
+from mayfly.node.http.open_pages import OpenPages
+from mayfly.node.http.page_queue import Made, PageQueue, TooManyWait
 from mayfly.node.http.routes import Routes
 from mayfly.node.operating.ports.operator import OperatorPort
 from mayfly.node.operating.ports.queue_selection import MOST_QUEUES, USUAL_QUEUES, QueueSelection
@@ -18,12 +18,14 @@ from mayfly.node.operating.ports.status import StatusProvider
 
 PAGES: Final = {
     "/metrics": "metrics for Prometheus",
-    "/status": "nodes, shards, leaders, queue counts, expiry lag, as this node has them",
+    "/status": "nodes, shards, leaders, queue counts, expiry lag, as this node and those with other shards have them",
     "/cluster/members": "the members; POST /cluster/remove takes one out",
-    "/shards": "who votes and leads where; POST /shards/{group}/move and /shards/{group}/transfer change it",
+    "/shards": "who votes and leads where; POST /shards/{group}/move and /shards/{group}/transfer change it, POST "
+    "/shards/add has more of them",
     "/queues": f"queues by name; ?vhost= ?name=part of it ?limit={USUAL_QUEUES} ?fresh=true",
-    "/queues/{vhost}/{name}": "one queue as this node has it, the default vhost is %2F; ?fresh=true waits for news",
-    "/metrics/per-queue": f"metrics of queues; ?vhost= ?queue=name (may be repeated) ?limit={USUAL_QUEUES}",
+    "/queues/{vhost}/{name}": "one queue, the default vhost is %2F; ?fresh=true waits for news",
+    "/metrics/per-queue": "metrics of the queues whose shards this node leads; ?vhost= ?queue=name (may be repeated) "
+    f"?limit={USUAL_QUEUES}",
 }
 COUNT_WITHIN_S: Final = 0.5
 """So long a page goes on looking at the messages of a long queue; other work comes in between."""
@@ -34,15 +36,17 @@ class _BadRequest(ValueError):
 
 
 class ObservingPages:
-    """Handlers for the application of a node: for monitors, and made at its desk."""
+    """Handlers for the application of a node: for monitors, and made in their turn."""
 
-    def __init__(self, provider: StatusProvider, operator: OperatorPort | None, doors: Doors, desk: Desk) -> None:
+    def __init__(
+        self, provider: StatusProvider, operator: OperatorPort | None, open_pages: OpenPages, page_queue: PageQueue
+    ) -> None:
         """Without `operator` there are no pages on members and shards."""
         self._provider = provider
         self._operator = operator
         self._metrics_page = MetricsPage(provider)
-        self._doors = doors
-        self._desk = desk
+        self._open_pages = open_pages
+        self._page_queue = page_queue
 
     def add_to(self, router: Routes) -> None:
         """Put the pages where clients find them."""
@@ -50,43 +54,43 @@ class ObservingPages:
             ("/metrics", self._metrics), ("/metrics/per-queue", self._queue_metrics), ("/status", self._status),
             ("/queues", self._queues), ("/queues/{vhost}/{name}", self._queue),
         ):  # fmt: skip
-            router.add_get(path, self._doors.for_monitors(_told(handler), path.startswith("/metrics")))
+            router.add_get(path, self._open_pages.for_monitors(_told(handler), path.startswith("/metrics")))
         if self._operator is not None:
             operator = self._operator
             for path, show in (("/cluster/members", _members), ("/shards", _shards)):
-                router.add_get(path, self._doors.for_monitors(_told(self._of_cluster(operator, path, show))))
+                router.add_get(path, self._open_pages.for_monitors(_told(self._of_cluster(operator, path, show))))
 
     def _of_cluster(
-        self, operator: OperatorPort, path: str, show: Callable[[OperatorPort], dict[str, Any]]
+        self, operator: OperatorPort, path: str, show: Callable[[OperatorPort], Awaitable[dict[str, Any]]]
     ) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def handle(request: web.Request) -> web.Response:
             freshness = await operator.freshness()
 
             async def make() -> Made:
-                return Made(json_of({**show(operator), **freshness}), JSON)
+                return Made(json_of({**await show(operator), **freshness}), JSON)
 
-            return (await self._desk.get(f"{path} {freshness}", make)).response()
+            return (await self._page_queue.get(f"{path} {freshness}", make, asks_others=True)).response()
 
         return handle
 
     async def _metrics(self, request: web.Request) -> web.Response:
-        return (await self._desk.get("/metrics", self._metrics_page.make)).response()
+        return (await self._page_queue.get("/metrics", self._metrics_page.make)).response()
 
     async def _status(self, request: web.Request) -> web.Response:
         async def make() -> Made:
             return Made(json_of(await self._provider.status()), JSON)
 
-        return (await self._desk.get("/status", make)).response()
+        return (await self._page_queue.get("/status", make, asks_others=True)).response()
 
     async def _queue(self, request: web.Request) -> web.Response:
         vhost, name = request.match_info["vhost"], request.match_info["name"]
         _check(request, {"fresh"})
         freshness = await self._provider.freshness(vhost, name) if _fresh(request) else {}
-        info = self._provider.queue_info(vhost, name)
+        info = await self._provider.queue_info(vhost, name)
         until_s = _now_s() + COUNT_WITHIN_S
         while info is not None and not info.get("exact", True) and _now_s() < until_s:
             await asyncio.sleep(0)
-            info = self._provider.queue_info(vhost, name)
+            info = await self._provider.queue_info(vhost, name)
         if info is None:
             reason = freshness.get("reason")
             text = f"this node knows no queue '{name}' in vhost '{vhost}'"
@@ -104,12 +108,12 @@ class ObservingPages:
             rows, left_out = await self._provider.queues(selection)
             return Made(json_of({"queues": rows, "left_out": left_out, **freshness}), JSON)
 
-        return (await self._desk.get(f"{_name(request)} {freshness}", make)).response()
+        return (await self._page_queue.get(f"{_name(request)} {freshness}", make, asks_others=True)).response()
 
     async def _queue_metrics(self, request: web.Request) -> web.Response:
         _check(request, {"vhost", "queue", "limit"})
         names = frozenset(request.query.getall("queue", []))
-        selection = QueueSelection(request.query.get("vhost"), names, limit=_limit(request))
+        selection = QueueSelection(request.query.get("vhost"), names, limit=_limit(request), told_here=True)
 
         async def make() -> Made:
             rows, left_out = await self._provider.queues(selection)
@@ -121,15 +125,15 @@ class ObservingPages:
             page = await asyncio.to_thread(lambda: rendered(self._provider.queue_metrics(rows, left_out)))
             return Made(page, CONTENT_TYPE)
 
-        return (await self._desk.get(_name(request), make)).response()
+        return (await self._page_queue.get(_name(request), make)).response()
 
 
-def _members(operator: OperatorPort) -> dict[str, Any]:
-    return {"members": operator.members(), "cluster": operator.cluster(), "level": operator.level()}
+async def _members(operator: OperatorPort) -> dict[str, Any]:
+    return {**await operator.members(), "cluster": operator.cluster(), "level": operator.level()}
 
 
-def _shards(operator: OperatorPort) -> dict[str, Any]:
-    return {"shards": operator.groups()}
+async def _shards(operator: OperatorPort) -> dict[str, Any]:
+    return {"shards": await operator.groups(), "count": operator.shard_count()}
 
 
 def _name(request: web.Request) -> str:

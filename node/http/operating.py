@@ -8,31 +8,29 @@ as well for two things: to drain this node, and to take out this node or a membe
 (`node.operating.own_token`).
 """
 
-import base64
-import binascii
 from collections.abc import Awaitable, Callable
+from collections.abc import Set as AbstractSet
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Annotated, Final
 
 import msgspec
 from aiohttp import web
 
+from mayfly.node.http.answers import JSON, answer, unauthorized
+from mayfly.node.http.logins import login_in
 from mayfly.node.http.origins import is_from_here
 from mayfly.node.http.routes import Routes
+from mayfly.node.limits import SHARDS
 from mayfly.node.operating.ports.operator import OperatorPort
 from mayfly.node.operating.ports.parked_selection import Selection
+from mayfly.node.operating.ports.users import ADMINISTRATOR, SEE_ALL
 from mayfly.node.shard.outbox import REASONS
 
 PAGES: Final = {
     "/node/drain": "POST: clients and leaders go to other nodes; POST /node/revive ends that",
-    "/node/snapshot": "POST: a copy of the node's data in a folder of its machine",
+    "/node/snapshot": "POST: a copy of the node's data in a folder of its machine, or of the whole cluster's data",
     "/deadletters": "dead letters that wait; POST /deadletters/release and /deadletters/drop settle them",
 }
-
-JSON: Final = "application/json"
-ADMINISTRATOR: Final = "administrator"
-MONITORING: Final = "monitoring"
-REALM: Final = "RabbitMQ Management"
 
 
 class _Nothing(msgspec.Struct, forbid_unknown_fields=True):
@@ -45,14 +43,23 @@ class _Remove(msgspec.Struct, forbid_unknown_fields=True):
 
 class _Snapshot(msgspec.Struct, forbid_unknown_fields=True):
     folder: str
+    whole: bool = False
 
 
 class _Move(msgspec.Struct, forbid_unknown_fields=True):
     voters: tuple[str, ...]
 
 
+class _MoveQueue(msgspec.Struct, forbid_unknown_fields=True):
+    shard: int
+
+
 class _Transfer(msgspec.Struct, forbid_unknown_fields=True):
     leader: str
+
+
+class _Add(msgspec.Struct, forbid_unknown_fields=True):
+    total: Annotated[int, msgspec.Meta(ge=1, le=SHARDS)]
 
 
 class _Letters(msgspec.Struct, forbid_unknown_fields=True):
@@ -85,16 +92,18 @@ class OperatorPages:
         router.add_post("/node/snapshot", self._for_administrators(self._snapshot))
         router.add_post("/node/revive", self._for_administrators(self._revive))
         router.add_post("/cluster/remove", self._for_administrators(self._remove, self._more_than_the_token_opens))
+        router.add_post("/shards/add", self._for_administrators(self._add_shards))
         router.add_post("/shards/{group}/move", self._for_administrators(self._move))
+        router.add_post("/queues/{vhost}/{name}/move", self._for_administrators(self._move_queue))
         router.add_post("/shards/{group}/transfer", self._for_administrators(self._transfer))
 
     async def _dead_letters(self, request: web.Request) -> web.Response:
-        refusal = await self._refusal(request, {ADMINISTRATOR, MONITORING})
+        refusal = await self._refusal(request, SEE_ALL)
         if refusal is not None:
             return refusal
         try:
             asked = msgspec.convert(dict(request.query), _Letters, strict=False)
-            return answer(self._operator.dead_letters(asked.selection()))
+            return answer(await self._operator.dead_letters(asked.selection()))
         except (msgspec.ValidationError, ValueError) as error:
             return answer({"error": f"the request can't be read: {error}"}, HTTPStatus.BAD_REQUEST)
 
@@ -119,7 +128,8 @@ class OperatorPages:
         return answer(content, status)
 
     async def _snapshot(self, request: web.Request, body: bytes) -> web.Response:
-        status, content = await self._operator.snapshot(msgspec.json.decode(body, type=_Snapshot).folder)
+        asked = msgspec.json.decode(body, type=_Snapshot)
+        status, content = await self._operator.snapshot(asked.folder, asked.whole)
         return answer(content, status)
 
     async def _revive(self, request: web.Request, body: bytes) -> web.Response:
@@ -137,9 +147,19 @@ class OperatorPages:
             return ""
         return f"the node's own token takes out this node and members that are down, not '{name}'"
 
+    async def _add_shards(self, request: web.Request, body: bytes) -> web.Response:
+        status, content = await self._operator.add_shards(msgspec.json.decode(body, type=_Add).total)
+        return answer(content, status)
+
     async def _move(self, request: web.Request, body: bytes) -> web.Response:
         voters = msgspec.json.decode(body, type=_Move).voters
         status, content = await self._operator.move_group(_group(request), voters)
+        return answer(content, status)
+
+    async def _move_queue(self, request: web.Request, body: bytes) -> web.Response:
+        shard = msgspec.json.decode(body, type=_MoveQueue).shard
+        vhost, name = request.match_info["vhost"], request.match_info["name"]
+        status, content = await self._operator.move_queue(vhost, name, shard)
         return answer(content, status)
 
     async def _transfer(self, request: web.Request, body: bytes) -> web.Response:
@@ -180,41 +200,13 @@ class OperatorPages:
             return False
         return self._operator.is_own_token(token.strip())
 
-    async def _refusal(self, request: web.Request, tags: set[str]) -> web.Response | None:
+    async def _refusal(self, request: web.Request, tags: AbstractSet[str]) -> web.Response | None:
         """The answer to whoever has not logged in as a user with one of these tags; None for who has."""
-        given = credentials(request.headers.get("Authorization", ""))
-        if given is not None and tags & set(await self._operator.tags(*given, is_from_here(request))):
+        given = login_in(request)
+        if given is not None and tags & set(await self._operator.tags(*given)):
             return None
         text = f"name and password of a user with the tag {' or '.join(sorted(tags))} are needed"
         return unauthorized({"error": text})
-
-
-def answer(content: dict[str, Any] | list[dict[str, Any]], status: int = HTTPStatus.OK) -> web.Response:
-    """JSON that nobody keeps: a page of one moment is never the right answer later."""
-    return answer_in_json(json_of(content), status)
-
-
-def json_of(content: dict[str, Any] | list[dict[str, Any]]) -> bytes:
-    """A page in JSON."""
-    return msgspec.json.encode(content) + b"\n"
-
-
-def answer_in_json(content: bytes | bytearray, status: int = HTTPStatus.OK) -> web.Response:
-    """`answer` with what is JSON already."""
-    headers = {"Cache-Control": "no-store"}
-    return web.Response(body=content, status=status, content_type=JSON, headers=headers)
-
-
-def not_authorised(reason: str) -> web.Response:
-    """401: no login, or not as somebody who may."""
-    return unauthorized({"error": "not_authorised", "reason": reason})
-
-
-def unauthorized(content: dict[str, Any]) -> web.Response:
-    """401 in the realm that RabbitMQ's has: there are checks that look for it."""
-    response = answer(content, HTTPStatus.UNAUTHORIZED)
-    response.headers["WWW-Authenticate"] = f'Basic realm="{REALM}"'
-    return response
 
 
 def _group(request: web.Request) -> int:
@@ -222,15 +214,3 @@ def _group(request: web.Request) -> int:
     if not (text.isascii() and text.isdigit()) or len(text) > 6:
         raise ValueError(f"'{text}' is no number of a group")
     return int(text)
-
-
-def credentials(header: str) -> tuple[str, str] | None:
-    """User and password in an Authorization header of the basic kind; None if it is none."""
-    scheme, _, encoded = header.partition(" ")
-    if scheme.lower() != "basic":
-        return None
-    try:
-        user, colon, password = base64.b64decode(encoded.strip(), validate=True).decode().partition(":")
-    except (binascii.Error, UnicodeDecodeError):
-        return None
-    return (user, password) if colon else None

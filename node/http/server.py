@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
 
@@ -13,16 +14,17 @@ from aiohttp.typedefs import Handler
 from mayfly.node.broker.failed_logins import origin_of
 from mayfly.node.http.access import PAGES as ACCESS_PAGES
 from mayfly.node.http.access import AccessPages
+from mayfly.node.http.answers import answer
 from mayfly.node.http.definitions import PAGES as DEFINITIONS_PAGES
 from mayfly.node.http.definitions import DefinitionsPages
-from mayfly.node.http.desk import Desk
-from mayfly.node.http.doors import LOOPBACK, Doors
 from mayfly.node.http.management import PAGES as MANAGEMENT_PAGES
 from mayfly.node.http.management import ManagementPages
 from mayfly.node.http.observing import PAGES as OBSERVING_PAGES
 from mayfly.node.http.observing import ObservingPages
+from mayfly.node.http.open_pages import LOOPBACK, OpenPages
 from mayfly.node.http.operating import PAGES as OPERATOR_PAGES
-from mayfly.node.http.operating import OperatorPages, answer
+from mayfly.node.http.operating import OperatorPages
+from mayfly.node.http.page_queue import PageQueue
 from mayfly.node.http.routes import Routes
 from mayfly.node.http.sockets import HttpConnections
 from mayfly.node.limits import HTTP_CONNECTIONS, HTTP_FIRST_REQUEST_SECONDS, HTTP_KEEPALIVE_SECONDS
@@ -51,80 +53,77 @@ _PAGES: Final = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class PagePorts:
+    """What the pages ask. Without the port for them there are no pages for operators, and none of RabbitMQ's management
+    API."""
+
+    status: StatusProvider
+    operator: OperatorPort | None = None
+    management: ManagementPort | None = None
+    access: AccessPort | None = None
+    definitions: DefinitionsPort | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HttpSettings:
+    """Where the pages are, who sees them, and how long connections are kept."""
+
+    address: Address
+    open_pages: str = LOOPBACK
+    """The setting `http_open_pages`."""
+    most_connections: int = HTTP_CONNECTIONS
+    first_request_seconds: float = HTTP_FIRST_REQUEST_SECONDS
+    keepalive_seconds: float = HTTP_KEEPALIVE_SECONDS
+
+
 class HttpServer:
-    """Serves what a StatusProvider tells."""
+    """Serves pages."""
 
-    def __init__(
-        self,
-        provider: StatusProvider,
-        host: str,
-        port: int,
-        operator: OperatorPort | None = None,
-        management: ManagementPort | None = None,
-        access: AccessPort | None = None,
-        definitions: DefinitionsPort | None = None,
-        most_connections: int = HTTP_CONNECTIONS,
-        first_request_seconds: float = HTTP_FIRST_REQUEST_SECONDS,
-        keepalive_seconds: float = HTTP_KEEPALIVE_SECONDS,
-        open_pages: str = LOOPBACK,
-    ) -> None:
-        """Without the port for them there are no pages for operators, and none of RabbitMQ's management API.
-        `open_pages` is the setting `http_open_pages`."""
-        self._provider = provider
-        self._operator = operator
-        self._management = management
-        self._definitions = definitions
-        self._access = access
-        self._address = Address(host, port)
-        self._doors = Doors(open_pages, None if operator is None else operator.monitor_tags)
-        self._desk = Desk(max(1, most_connections // 2))
+    def __init__(self, ports: PagePorts, settings: HttpSettings) -> None:
+        self._ports = ports
+        self._address = settings.address
+        self._open_pages = OpenPages(
+            settings.open_pages, None if ports.operator is None else ports.operator.monitor_tags
+        )
+        self._page_queue = PageQueue(max(1, settings.most_connections // 2))
         """Half of the connections are for all else."""
-        self._most_connections = most_connections
-        self._first_request_seconds = first_request_seconds
-        self._keepalive_seconds = keepalive_seconds
-        self._runner: web.AppRunner | None = None
-        self._listening: asyncio.Server | None = None
-        self._connections: HttpConnections | None = None
-
-    @property
-    def address(self) -> Address:
-        """Where it listens; with the port the system chose, once started, if 0 was asked for."""
-        if self._address.port == 0 and self._listening is not None and self._listening.sockets:
-            return Address(self._address.host, self._listening.sockets[0].getsockname()[1])
-        return self._address
-
-    async def start(self) -> None:
-        """Listen; raises OSError if the address cannot be had."""
-        runner = web.AppRunner(
+        self._runner = web.AppRunner(
             self._application(),
             access_log=None,
             handle_signals=False,
             logger=_CONNECTION_LOG,
             shutdown_timeout=_SHUTDOWN_TIMEOUT_S,
-            keepalive_timeout=self._keepalive_seconds,
+            keepalive_timeout=settings.keepalive_seconds,
         )
-        await runner.setup()
-        assert runner.server is not None
-        self._connections = HttpConnections(runner.server, self._most_connections, self._first_request_seconds)
+        self._connections = HttpConnections(
+            self._new_connection, settings.most_connections, settings.first_request_seconds
+        )
+        self._listening: list[asyncio.Server] = []
+
+    async def start(self) -> None:
+        """Listen; raises OSError if the address cannot be had."""
+        await self._runner.setup()
         loop = asyncio.get_running_loop()
         try:
-            self._listening = await loop.create_server(
+            listening = await loop.create_server(
                 self._connections, self._address.host, self._address.port, backlog=_BACKLOG
             )
         except BaseException:
-            await runner.cleanup()
+            await self._runner.cleanup()
             raise
-        self._runner = runner
+        self._listening.append(listening)
 
     async def stop(self) -> None:
-        """Close the listener and its connections."""
-        self._desk.close()
-        if self._listening is not None:
-            self._listening.close()
-            self._listening = None
-        if self._runner is not None:
-            await self._runner.cleanup()
-            self._runner = None
+        """Close the listener and its connections. Also for one that was not started."""
+        self._page_queue.close()
+        while self._listening:
+            self._listening.pop().close()
+        await self._runner.cleanup()
+
+    def _new_connection(self) -> asyncio.Protocol:
+        assert self._runner.server is not None, "nobody connects before it listens"
+        return self._runner.server()
 
     def _application(self) -> web.Application:
         application = web.Application(
@@ -138,21 +137,22 @@ class HttpServer:
         routes = Routes(application.router)
         for path, handler in handlers.items():
             routes.add_get(path, handler)
-        ObservingPages(self._provider, self._operator, self._doors, self._desk).add_to(routes)
-        if self._operator is not None:
-            OperatorPages(self._operator).add_to(routes)
-        if self._management is not None:
-            ManagementPages(self._management).add_to(routes)
-        if self._definitions is not None and self._operator is not None:
-            DefinitionsPages(self._definitions, self._operator).add_to(routes)
-        if self._access is not None:
-            AccessPages(self._access).add_to(routes)
+        ports = self._ports
+        ObservingPages(ports.status, ports.operator, self._open_pages, self._page_queue).add_to(routes)
+        if ports.operator is not None:
+            OperatorPages(ports.operator).add_to(routes)
+        if ports.management is not None:
+            ManagementPages(ports.management).add_to(routes)
+        if ports.definitions is not None and ports.operator is not None:
+            DefinitionsPages(ports.definitions, ports.operator).add_to(routes)
+        if ports.access is not None:
+            AccessPages(ports.access).add_to(routes)
         return application
 
     @web.middleware
     async def _counted(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         connections, transport = self._connections, request.transport
-        if connections is None or transport is None:
+        if transport is None:
             return await handler(request)
         connections.request_came(transport)
         try:
@@ -164,13 +164,13 @@ class HttpServer:
         return answer({"mayfly": VERSION, "pages": _PAGES})
 
     async def _live(self, request: web.Request) -> web.Response:
-        if self._provider.is_live():
+        if self._ports.status.is_live():
             return answer({"status": "live"})
         return answer({"status": "not live"}, HTTPStatus.SERVICE_UNAVAILABLE)
 
     async def _ready(self, request: web.Request) -> web.Response:
-        ready, reason = self._provider.readiness()
-        alarms = self._provider.alarms()
+        ready, reason = self._ports.status.readiness()
+        alarms = self._ports.status.alarms()
         if ready:
             return answer({"status": "ready", "alarms": alarms})
         return answer({"status": "not ready", "reason": reason, "alarms": alarms}, HTTPStatus.SERVICE_UNAVAILABLE)

@@ -2,12 +2,14 @@
 
     the catalog's members change -> the host, and the shell with its connections, follow
     a group led here differs from the plan -> its next step, after a barrier: what the plan says is then not out of date
-    a leaving member votes nowhere any more -> MemberGone, by the catalog's leader
+    a leaving member votes nowhere any more -> MemberGone, by the catalog's leader; from LEVEL_PLANS on this, and
+    all that changes the plan, is in `plan_duty`
     the catalog has this node in another failure domain, or none, or without the name of its data, or as one that knows
     other feature levels -> the node announces itself once more: what a founder says when it starts may come before the
     catalog has members
     nobody has founded the cluster -> FoundCluster, by each founder, at the highest level that the founders know
     all members are there and know a higher feature level -> RaiseLevel, by the catalog's leader
+    all members are there and there are fewer shards than `shards_per_node` says -> AddShards, by the catalog's leader
 
 Nothing is remembered that could not be forgotten: any leader looks at what is there and goes on.
 """
@@ -16,8 +18,11 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from mayfly.cluster.host.host import Host
-from mayfly.cluster.versions import LEVELS, VersionRange
-from mayfly.node.catalog import Catalog, CatalogCommand, FoundCluster, MemberGone, RaiseLevel
+from mayfly.cluster.versions import LEVEL_FEEDS, LEVEL_PLANS, LEVEL_SHARDS_ADDED, LEVELS, VersionRange
+from mayfly.node.catalog import AddShards, Catalog, CatalogCommand, FoundCluster, MemberGone, MemberRecord, RaiseLevel
+from mayfly.node.limits import SHARDS
+from mayfly.node.membership.group_loads import Work
+from mayfly.node.membership.plan_duty import NEVER, PlanDuty
 from mayfly.node.numbers import CATALOG_GROUP
 
 LOOK_EVERY_MS: Final = 250
@@ -59,9 +64,16 @@ class MembershipDuties:
         failure_domain: str = "",
         levels: VersionRange = LEVELS,
         store: str = "",
+        work: Callable[[int], Work] = lambda group: (0, 0),
+        replace_after_ms: int = NEVER,
+        shards_per_node: int = 0,
     ) -> None:
         """`founders` are the first members, nobody on a node that joined; `version` that of the members it knows;
-        `store` is what its data is called."""
+        `store` is what its data is called. `work` and `replace_after_ms` are for `PlanDuty`. So many shards for each
+        member there shall be; 0: as many as there are."""
+        self.plan: PlanDuty = PlanDuty(host, catalog, port, work, replace_after_ms)
+        self._shards_per_node = shards_per_node
+        self._added_ms = -AGAIN_MS
         self._store = store
         self._failure_domain = failure_domain
         self._levels = levels
@@ -82,20 +94,26 @@ class MembershipDuties:
         self._founded_said_ms = -AGAIN_MS
         self._listed_ms = -1
         """Since when the catalog, which has no members yet, has this node."""
-        self._seen = -1
+        self._seen = (-1, False)
+        """The members that the host follows, and whether shards are on the nodes of the plan alone."""
 
     def catalog_changed(self, now_ms: int) -> None:
         """The catalog has changed here. Older members than those this node knew when it started are passed over."""
+        self.plan.catalog_changed(now_ms)
         if self._catalog.level != self._level_seen and self._catalog.members.founded:
             self._level_seen = self._catalog.level
             self.level_changed(self._level_seen)
         members = self._catalog.members
         if not members.founded:
             self._next_look_ms = now_ms
-        if members.version == self._seen or members.version < self.version or not members.founded:
+        seen = (members.version, self._catalog.level >= LEVEL_FEEDS)
+        if seen == self._seen or members.version < self.version or not members.founded:
             return
-        self._seen = self.version = members.version
-        self._host.set_members([record.id for record in members.with_replicas()], members.plan, now_ms)
+        self._seen = seen
+        self.version = members.version
+        self._next_look_ms = now_ms
+        present = [record.id for record in members.with_replicas()]
+        self._host.set_members(present, members.plan, now_ms, everywhere=self._catalog.level < LEVEL_FEEDS)
         self.changed()
 
     @property
@@ -106,6 +124,7 @@ class MembershipDuties:
 
     def tick(self, now_ms: int) -> None:
         """Time has passed: look whether something is to be done."""
+        self.plan.tick(now_ms)
         if now_ms < self._next_look_ms:
             return
         self._next_look_ms = now_ms + LOOK_EVERY_MS
@@ -121,6 +140,7 @@ class MembershipDuties:
         if self._host.groups[CATALOG_GROUP].established:
             self._see_off_leaving(now_ms)
             self._raise_level(now_ms)
+            self._follow_nodes(now_ms)
 
     def _found(self, now_ms: int) -> None:
         if not self._founders or now_ms - self._founded_said_ms <= AGAIN_MS:
@@ -170,19 +190,40 @@ class MembershipDuties:
     def _raise_level(self, now_ms: int) -> None:
         """Raise the feature level to what all members know, if they are all there to say so."""
         highest = self._levels.highest
-        heard_ms = self._host.settings.election_timeout_ms
-        nodes: list[tuple[int, int]] = []
         if self._catalog.level >= highest or now_ms - self._raised_ms < AGAIN_MS:
             return
-        for member in self._catalog.members.with_replicas():
+        present = self._catalog.members.with_replicas()
+        if not self._are_there(present, now_ms):
+            return
+        nodes: list[tuple[int, int]] = []
+        for member in present:
             node = self._catalog.node(member.id)
-            if node is None or not node.alive or not self._host.liveness.heard_within(member.id, now_ms, heard_ms):
-                return
-            highest = min(highest, node.levels[1])
-            nodes.append((node.id, node.incarnation))
+            if node is not None:
+                highest = min(highest, node.levels[1])
+                nodes.append((node.id, node.incarnation))
         if highest > self._catalog.level:
             self._raised_ms = now_ms
             self._port.submit_catalog(RaiseLevel(highest, tuple(nodes)), _ignore)
+
+    def _follow_nodes(self, now_ms: int) -> None:
+        """Add the shards that are missing for the members there are, if these are all there: so that none of them is
+        left out as a voter, and none comes to the command late without need."""
+        if not self._shards_per_node or now_ms - self._added_ms < AGAIN_MS or self._catalog.level < LEVEL_SHARDS_ADDED:
+            return
+        present = self._catalog.members.with_replicas()
+        total = min(SHARDS, self._shards_per_node * sum(member.state == "member" for member in present))
+        if total > self._catalog.shard_count and self._are_there(present, now_ms):
+            self._added_ms = now_ms
+            self._port.submit_catalog(AddShards(total), _ignore)
+
+    def _are_there(self, members: Sequence[MemberRecord], now_ms: int) -> bool:
+        """Whether these are up, by the catalog and as far as this node hears."""
+        heard_ms = self._host.settings.election_timeout_ms
+        nodes = [self._catalog.node(member.id) for member in members]
+        return all(
+            node is not None and node.alive and self._host.liveness.heard_within(node.id, now_ms, heard_ms)
+            for node in nodes
+        )
 
     def _up_to_date(self, asked_ms: int, passed: bool) -> None:
         """The catalog here has all that was committed when the barrier was asked for: act on it."""
@@ -192,14 +233,17 @@ class MembershipDuties:
                 self._host.reconfigure(asked_ms)
 
     def _see_off_leaving(self, now_ms: int) -> None:
-        """A leaving member is gone when every group has the voters that it should have, as its replica here shows."""
+        """A leaving member is gone when every group has the voters that it should have, as its replica here shows;
+        below LEVEL_PLANS there is one of each."""
         members = self._catalog.members
+        if self._catalog.level >= LEVEL_PLANS:
+            return
         leaving = [record.id for record in members.with_replicas() if record.state == "leaving"]
         if not leaving:
             return
         for id, voters in members.plan.items():
-            present = self._host.groups[id].conf_state
-            if present.voters_outgoing or set(present.voters) != set(voters):
+            group = self._host.groups.get(id)
+            if group is None or group.conf_state.voters_outgoing or set(group.conf_state.voters) != set(voters):
                 return
         for node in leaving:
             if now_ms - self._gone_said_ms.get(node, -AGAIN_MS) >= AGAIN_MS:

@@ -7,6 +7,8 @@ from concurrent.futures import Executor
 from http import HTTPStatus
 from typing import Any, Final
 
+from mayfly.node.amqp.errors import NOT_ALLOWED
+from mayfly.node.amqp.errors import NOT_FOUND as AMQP_NOT_FOUND
 from mayfly.node.catalog import (
     AddVhost,
     CatalogCommand,
@@ -28,15 +30,14 @@ from mayfly.node.engine.engine import Engine
 from mayfly.node.operating.cluster_control import ClusterControl
 from mayfly.node.operating.definitions.names import checked_name, checked_tags
 from mayfly.node.operating.operator_login import Logins
-from mayfly.node.operating.ports.answers import NOT_FOUND, Answer
+from mayfly.node.operating.ports.answers import NOT_FOUND, Answer, bad_request, in_doubt, no_such
 from mayfly.node.operating.ports.spelling import check_spelling
 from mayfly.node.operating.views.shown_user import shown_user
+from mayfly.node.operating.visibility import sees_vhost
 
 Path = dict[str, str]
 
 LONGEST_PASSWORD_BYTES: Final = 1024
-_SEES_ALL: Final = frozenset({"administrator", "monitoring"})
-_NO_VHOST: Final = 530
 
 
 class Access:
@@ -58,10 +59,7 @@ class Access:
 
     def may_see(self, user: str, vhost: str) -> bool:
         """See `AccessPort.may_see`."""
-        record = self._catalog.user(user)
-        if record is None:
-            return False
-        return bool(_SEES_ALL & set(record.tags)) or self._catalog.permission(user, vhost) is not None
+        return sees_vhost(self._catalog, user, vhost)
 
     def users(self, name: str | None = None) -> list[dict[str, Any]]:
         """See `AccessPort.users`."""
@@ -215,16 +213,13 @@ def _without_either(done: Answer) -> Answer:
     status, content = done
     if status != HTTPStatus.NOT_FOUND:
         return done
-    return HTTPStatus.BAD_REQUEST, {"error": "bad_request", "reason": f"vhost_or_user_not_found: {content['reason']}"}
+    return bad_request(f"vhost_or_user_not_found: {content['reason']}")
 
 
 def _failed(result: Refusal | None) -> Answer:
     if result is None:
-        reason = "the catalog did not answer in time; whether it is done shows later"
-        return HTTPStatus.GATEWAY_TIMEOUT, {"error": "timeout", "reason": reason}
-    if result.code in (HTTPStatus.NOT_FOUND, _NO_VHOST):
-        return HTTPStatus.NOT_FOUND, {"error": "Object Not Found", "reason": result.text}
-    return HTTPStatus.BAD_REQUEST, {"error": "bad_request", "reason": result.text}
+        return in_doubt()
+    return no_such(result.text) if result.code in (AMQP_NOT_FOUND, NOT_ALLOWED) else bad_request(result.text)
 
 
 def _limited(at: Path) -> tuple[Any, str]:

@@ -7,23 +7,30 @@ made here.
 
 import asyncio
 import heapq
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any, Final
 
 import msgspec
 
 from mayfly.node.engine.engine import Engine
+from mayfly.node.operating.node_questions import NodeQuestions
 from mayfly.node.operating.ports.client_selection import ClientSelection, Kind
+from mayfly.node.operating.shard_sources import ShardSources
 from mayfly.node.operating.views.client_views import (
     AT_ONCE,
+    WHOSE,
     ClientViews,
+    Holder,
     HoldingConnection,
     Number,
     Part,
     Row,
+    activity_of,
     connection_of,
+    single_active,
 )
+from mayfly.node.operating.views.queue_counts import shard_here
 
 _MERGED_AT_ONCE: Final = 1000
 """Connections that are put in order before other work gets its turn."""
@@ -76,17 +83,13 @@ class _Close(msgspec.Struct, tag="CloseConnection"):
     reason: str
 
 
+class _Active(msgspec.Struct, tag="ActiveConsumers"):
+    """`single_active` of queues, by shard."""
+
+    queues: dict[int, list[int]]
+
+
 _Stepwise = _Count | _Holders | _Find
-_Question = _Stepwise | _Rows | _Show | _Close
-_decoder: Final = msgspec.msgpack.Decoder(_Question)
-_answers: Final[dict[type, msgspec.msgpack.Decoder[Any]]] = {
-    _Count: msgspec.msgpack.Decoder(tuple[Number, Number | None]),
-    _Holders: msgspec.msgpack.Decoder(tuple[list[HoldingConnection], Number | None]),
-    _Find: msgspec.msgpack.Decoder(tuple[str | None, Number | None]),
-    _Rows: msgspec.msgpack.Decoder(tuple[list[Row], list[Part]]),
-    _Show: msgspec.msgpack.Decoder(Row | None),
-    _Close: msgspec.msgpack.Decoder(bool),
-}
 
 
 class Clients:
@@ -94,12 +97,20 @@ class Clients:
 
     A node that cannot be reached, or does not answer in time, has none to show, or no more than it had told before."""
 
-    def __init__(self, engine: Engine, views: ClientViews, pump: Callable[[], None]) -> None:
-        """`pump` has what was given to the engine go on its way."""
+    def __init__(self, engine: Engine, views: ClientViews, sources: ShardSources, questions: NodeQuestions) -> None:
         self._engine = engine
-        self._views = views
-        self._pump = pump
-        engine.questions.answer = self._answer
+        self._sources = sources
+        self._questions = questions
+        questions.add(_Count, tuple[Number, Number | None], lambda it: views.count(it.kind, it.selection, it.after))
+        questions.add(
+            _Holders, tuple[list[HoldingConnection], Number | None],
+            lambda it: views.holders(it.kind, it.selection, it.after),
+        )  # fmt: skip
+        questions.add(_Find, tuple[str | None, Number | None], lambda it: views.find(it.name, it.after))
+        questions.add(_Rows, tuple[list[Row], list[Part]], lambda it: views.rows(it.kind, it.selection, it.parts))
+        questions.add(_Show, Row | None, lambda it: views.one(it.kind, it.key, it.name))
+        questions.add(_Close, bool, lambda it: views.close(it.key, it.name, it.reason))
+        questions.add(_Active, dict[int, dict[int, Holder | None]], self._tell_active)
 
     async def count(self, kind: Kind, selection: ClientSelection) -> int:
         """How many there are."""
@@ -118,18 +129,22 @@ class Clients:
                 parts = await self._parts(node_id, kind, selection, place, most - len(rows))
                 rows += await self._rows(node_id, kind, selection, parts)
             total += count
+        if kind == "consumers":
+            await self._find_active(rows)
         return total, rows
 
     async def one(self, kind: Kind, name: str) -> Row | None:
         """The connection or channel of that name."""
         found = await self._find(connection_of(kind, name))
-        row: Row | None = None if found is None else await self._ask(found[0], _Show(kind, found[1], name))
+        row: Row | None = None if found is None else await self._questions.ask(found[0], _Show(kind, found[1], name))
+        if row is not None:
+            await self._find_active(row.get("consumer_details", []))
         return row
 
     async def close(self, name: str, reason: str) -> bool:
         """Close the connection of that name (320); False if there is none."""
         found = await self._find(name)
-        return found is not None and bool(await self._ask(found[0], _Close(found[1], name, reason)))
+        return found is not None and bool(await self._questions.ask(found[0], _Close(found[1], name, reason)))
 
     async def _count(self, node_id: int, kind: Kind, selection: ClientSelection) -> int:
         return sum([count async for count in self._told(node_id, _Count(kind, selection))])
@@ -159,7 +174,7 @@ class Clients:
         for first in range(0, len(parts), AT_ONCE):
             asked = parts[first : first + AT_ONCE]
             while asked:
-                answer = await self._ask(node_id, _Rows(kind, selection, asked))
+                answer = await self._questions.ask(node_id, _Rows(kind, selection, asked))
                 if answer is None or answer[1] == asked:
                     return rows
                 found, asked = answer
@@ -177,49 +192,28 @@ class Clients:
 
     async def _told(self, node_id: int, question: _Stepwise) -> AsyncGenerator[Any, None]:
         """What a node answers about some of its connections after the other."""
-        while (answer := await self._ask(node_id, question)) is not None:
+        while (answer := await self._questions.ask(node_id, question)) is not None:
             told, further = answer
             yield told
             if further is None or further <= question.after:
                 return
             question = msgspec.structs.replace(question, after=further)
 
-    async def _ask(self, node_id: int, question: _Question) -> Any:
-        """What the node says; None if it says nothing, or nothing that this version knows."""
-        if node_id == self._engine.node_id:
-            await asyncio.sleep(0)
-            return self._answered(question)
-        answers: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
+    async def _find_active(self, consumers: list[Row]) -> None:
+        """Have it shown which are active where their own nodes could not tell, for want of a replica."""
+        for start in range(0, len(consumers), AT_ONCE):
+            open_ones = [(row, row.pop(WHOSE)) for row in consumers[start : start + AT_ONCE] if WHOSE in row]
+            queues: dict[int, list[int]] = {}
+            for _, (shard, queue, *_) in open_ones:
+                queues.setdefault(shard, []).append(queue)
+            told = await self._sources.ask(queues, _Active)
+            for row, (shard, queue, *holder) in open_ones:
+                row |= activity_of(told.found.get(shard, {}).get(queue), (holder[0], holder[1]))
 
-        def answered(answer: bytes | None) -> None:
-            if not answers.done():
-                answers.set_result(answer)
-
-        self._engine.questions.ask(node_id, msgspec.msgpack.encode(question), answered)
-        self._pump()
-        answer = await answers
-        try:
-            return None if not answer else _answers[type(question)].decode(answer)
-        except msgspec.MsgspecError:
-            return None
-
-    def _answer(self, question: bytes) -> bytes:
-        """See `PeerQuestions.answer`; nothing for what this version does not know."""
-        try:
-            asked = _decoder.decode(question)
-        except msgspec.MsgspecError:
-            return b""
-        return msgspec.msgpack.encode(self._answered(asked))
-
-    def _answered(self, question: _Question) -> Any:
-        if isinstance(question, _Count):
-            return self._views.count(question.kind, question.selection, question.after)
-        if isinstance(question, _Holders):
-            return self._views.holders(question.kind, question.selection, question.after)
-        if isinstance(question, _Rows):
-            return self._views.rows(question.kind, question.selection, question.parts)
-        if isinstance(question, _Find):
-            return self._views.find(question.name, question.after)
-        if isinstance(question, _Show):
-            return self._views.one(question.kind, question.key, question.name)
-        return self._views.close(question.key, question.name, question.reason)
+    def _tell_active(self, asked: _Active) -> dict[int, dict[int, Holder | None]]:
+        here = {id: shard_here(self._engine, id) for id in asked.queues}
+        return {
+            id: {queue: single_active(shard, queue) for queue in asked.queues[id][:AT_ONCE]}
+            for id, shard in here.items()
+            if shard is not None
+        }

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Final
+from typing import Final
 
 from mayfly.node.broker.cluster_facade import SESSION_LOST
 from mayfly.node.catalog import CatalogCommand
@@ -43,7 +43,7 @@ class ClusterControl:
             if not everywhere.done():
                 everywhere.set_result(True)
 
-        self._engine.catalog_spread(told)
+        self._engine.catalog_spread(told, everywhere=True)
         await _or_none(everywhere)
 
     async def behind(self, groups: Iterable[int]) -> list[int]:
@@ -54,21 +54,6 @@ class ClusterControl:
         """Bring the catalog here up to date, if that is possible soon."""
         await self._current.behind((CATALOG_GROUP,))
 
-    async def freshness(self) -> dict[str, Any]:
-        """Bring all replicas here up to date, and say whether they are: `current`, and the `reason` if not."""
-        return _freshness(await self.behind(self._engine.host.groups))
-
-    async def freshness_of(self, vhost: str, name: str) -> dict[str, Any]:
-        """The same for one queue: for the catalog and the queue's shard."""
-        catalog = self._engine.catalog
-        record = catalog.queue(vhost, name)
-        groups = {CATALOG_GROUP} if record is None or not record.replicated else {CATALOG_GROUP, record.shard}
-        late = await self.behind(groups)
-        found = catalog.queue(vhost, name)
-        if not late and found is not None and found.replicated and found.shard not in groups:
-            late = await self.behind((found.shard,))
-        return _freshness(late)
-
 
 async def _or_none(answer: Awaitable[object]) -> object:
     try:
@@ -76,11 +61,3 @@ async def _or_none(answer: Awaitable[object]) -> object:
             return await answer
     except TimeoutError:
         return None
-
-
-def _freshness(late: list[int]) -> dict[str, Any]:
-    """What pages say of how new they are when no leader has answered for these groups."""
-    if not late:
-        return {"current": True}
-    groups = ", ".join(map(str, late))
-    return {"current": False, "reason": f"no leader answered for groups {groups}; they are shown as this node has them"}

@@ -1,11 +1,11 @@
 """What RabbitMQ's management API asks of a node: the `ManagementPort`."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from http import HTTPStatus
 from typing import Any, Final, Protocol
 
-from mayfly.node.amqp.errors import PRECONDITION_FAILED
+from mayfly.node.amqp.errors import NOT_ALLOWED, PRECONDITION_FAILED
 from mayfly.node.catalog import (
     ClearPolicy,
     Done,
@@ -26,30 +26,27 @@ from mayfly.node.engine.engine import Engine
 from mayfly.node.operating.clients import Clients
 from mayfly.node.operating.cluster_control import ClusterControl
 from mayfly.node.operating.definitions.names import checked_size
+from mayfly.node.operating.groups import Groups
 from mayfly.node.operating.operator_login import Logins
-from mayfly.node.operating.ports.answers import NOT_FOUND, Answer
+from mayfly.node.operating.ports.answers import NOT_FOUND, Answer, bad_request, in_doubt, no_such
 from mayfly.node.operating.ports.client_selection import ClientSelection, Kind
 from mayfly.node.operating.ports.management import PolicyWish
-from mayfly.node.operating.turns import STEPS_AT_ONCE, in_turns
+from mayfly.node.operating.ports.users import ADMINISTRATOR
+from mayfly.node.operating.queues import COUNTS_AT_ONCE, Queues
 from mayfly.node.operating.views.overview import (
     TotalsOfUser,
     feature_flags,
     listener_rows,
     node_rows,
     overview,
-    statistics_in_steps,
     totals_of_all,
 )
-from mayfly.node.operating.views.status import managed_queue
+from mayfly.node.operating.visibility import sees_all, sees_vhost
 from mayfly.node.shard.commands import encode_create_queue, encode_delete_queue
 from mayfly.node.shard.results import IN_USE, Deleted, Gone, Refused
 from mayfly.node.version import RABBITMQ_VERSION
 
-_ADMINISTRATOR: Final = "administrator"
-_SEES_ALL: Final = frozenset({_ADMINISTRATOR, "monitoring"})
 _NO_VHOST: Final = 530
-_AT_ONCE: Final = 500
-"""Queues that are counted before other work gets its turn."""
 _PATIENCE_S: Final = 5.0
 """So long a shard may take to answer."""
 
@@ -70,11 +67,14 @@ class Management:
 
     def __init__(
         self, engine: Engine, cluster: ClusterControl, logins: Logins, pump: Callable[[], None],
-        this_node: ThisNode | None = None, clients: Clients | None = None, rabbitmq_version: str = RABBITMQ_VERSION,
+        this_node: ThisNode, clients: Clients, queues: Queues, groups: Groups,
+        rabbitmq_version: str = RABBITMQ_VERSION,
     ) -> None:  # fmt: skip
         """`pump` has what was given to the engine go on its way. `rabbitmq_version` is what tools are told."""
         self._rabbitmq_version = rabbitmq_version
         self._clients = clients
+        self._queues = queues
+        self._groups = groups
         self._pump = pump
         self._engine = engine
         self._catalog = engine.catalog
@@ -92,15 +92,14 @@ class Management:
 
     def may_see(self, user: str, vhost: str) -> bool:
         """See `ManagementPort.may_see`."""
-        known = self._catalog.user(user) is not None
-        return known and (self.sees_all(user) or self._catalog.permission(user, vhost) is not None)
+        return sees_vhost(self._catalog, user, vhost)
 
     def may_have_policies(self, user: str, vhost: str) -> bool:
         """See `ManagementPort.may_have_policies`."""
         record = self._catalog.user(user)
         if record is None:
             return False
-        return _ADMINISTRATOR in record.tags or self._catalog.permission(user, vhost) is not None
+        return ADMINISTRATOR in record.tags or self._catalog.permission(user, vhost) is not None
 
     def policies(self, vhost: str | None, operator: bool) -> list[dict[str, Any]]:
         """See `ManagementPort.policies`."""
@@ -115,7 +114,7 @@ class Management:
         except Refusal as refusal:
             return _refused(refusal)
         except ValueError as error:
-            return HTTPStatus.BAD_REQUEST, {"error": "bad_request", "reason": f"Validation failed\n\n{error}\n"}
+            return bad_request(f"Validation failed\n\n{error}\n")
         result = await self._cluster.command(command)
         if isinstance(result, PolicySet):
             return HTTPStatus.CREATED if result.created else HTTPStatus.NO_CONTENT, {}
@@ -134,9 +133,9 @@ class Management:
         """See `ManagementPort.vhosts_seen`."""
         return [vhost.name for vhost in self._catalog.vhosts() if self.may_see(user, vhost.name)]
 
-    def queue(self, vhost: str, name: str) -> dict[str, Any] | None:
-        """See `ManagementPort.queue`."""
-        return managed_queue(self._engine, vhost, name)
+    async def queues(self, names: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+        """See `ManagementPort.queues`."""
+        return await self._queues.managed(names)
 
     async def queue_names(self, vhosts: Iterable[str]) -> list[tuple[str, str]]:
         """See `ManagementPort.queue_names`."""
@@ -152,11 +151,10 @@ class Management:
         if not self.sees_all(user):
             return overview(self._rabbitmq_version) | await self._totals_of(user)
         node = self._catalog.node(engine.node_id)
-        is_tls = self._this_node is not None and self._this_node.clients_use_tls()
-        statistics = await in_turns(statistics_in_steps(engine), STEPS_AT_ONCE)
-        return overview(self._rabbitmq_version) | totals_of_all(engine, statistics) | {
+        totals, unknown = await self._groups.totals()
+        return overview(self._rabbitmq_version) | totals_of_all(engine, totals) | _without(unknown) | {
             "node": f"node{engine.node_id}" if node is None else node.name,
-            "listeners": listener_rows(engine, is_tls),
+            "listeners": listener_rows(engine, self._this_node.clients_use_tls()),
             "contexts": [],
         }
 
@@ -164,38 +162,40 @@ class Management:
         vhosts = self.vhosts_seen(user)
         totals = TotalsOfUser(self._engine, vhosts, user)
         records = [record for vhost in vhosts for record in self._catalog.queues(vhost)]
-        for start in range(0, len(records), _AT_ONCE):
-            totals.add(records[start : start + _AT_ONCE])
-            await asyncio.sleep(0)
-        return totals.shown()
+        unknown: set[int] = set()
+        for start in range(0, len(records), COUNTS_AT_ONCE):
+            some = records[start : start + COUNTS_AT_ONCE]
+            counts, missing = await self._queues.counts(some)
+            totals.add(len(some), counts.values())
+            unknown.update(missing)
+        return totals.shown() | _without(unknown)
 
     def sees_all(self, user: str) -> bool:
         """See `ClientsPort.sees_all`."""
-        record = self._catalog.user(user)
-        return record is not None and bool(_SEES_ALL & set(record.tags))
+        return sees_all(self._catalog, user)
 
     def may_close_all(self, user: str) -> bool:
         """See `ClientsPort.may_close_all`."""
         record = self._catalog.user(user)
-        return record is not None and _ADMINISTRATOR in record.tags
+        return record is not None and ADMINISTRATOR in record.tags
 
     async def count_clients(self, kind: Kind, selection: ClientSelection) -> int:
         """See `ClientsPort.count_clients`."""
-        return 0 if self._clients is None else await self._clients.count(kind, selection)
+        return await self._clients.count(kind, selection)
 
     async def clients(
         self, kind: Kind, selection: ClientSelection, start: int, most: int
     ) -> tuple[int, list[dict[str, Any]]]:
         """See `ClientsPort.clients`."""
-        return (0, []) if self._clients is None else await self._clients.some(kind, selection, start, most)
+        return await self._clients.some(kind, selection, start, most)
 
     async def client(self, kind: Kind, name: str) -> dict[str, Any] | None:
         """See `ClientsPort.client`."""
-        return None if self._clients is None else await self._clients.one(kind, name)
+        return await self._clients.one(kind, name)
 
     async def close_connection(self, name: str, reason: str) -> bool:
         """See `ClientsPort.close_connection`."""
-        return self._clients is not None and await self._clients.close(name, reason)
+        return await self._clients.close(name, reason)
 
     def feature_flags(self) -> list[dict[str, Any]]:
         """See `ManagementPort.feature_flags`."""
@@ -203,8 +203,7 @@ class Management:
 
     def nodes(self) -> list[dict[str, Any]]:
         """See `ManagementPort.nodes`."""
-        this_node = self._this_node
-        return [] if this_node is None else node_rows(self._engine, this_node.now_ms(), this_node.resources())
+        return node_rows(self._engine, self._this_node.now_ms(), self._this_node.resources())
 
     async def delete_queue(self, user: str, vhost: str, name: str, if_unused: bool, if_empty: bool) -> Answer:
         """See `ManagementPort.delete_queue`."""
@@ -215,8 +214,7 @@ class Management:
         if record is None:
             return HTTPStatus.NOT_FOUND, NOT_FOUND
         if record.exclusive:
-            text = refusals.exclusive_lock(vhost, name).text
-            return HTTPStatus.BAD_REQUEST, {"error": "bad_request", "reason": text}
+            return bad_request(refusals.exclusive_lock(vhost, name).text)
         command = encode_delete_queue(record.id, if_unused, if_empty)
         result = await self._in_shard(record.shard, command)
         if isinstance(result, Gone) and not result.reason:
@@ -225,8 +223,7 @@ class Management:
             result = await self._in_shard(record.shard, command)
         if isinstance(result, Refused):
             why = "in use" if result.reason == IN_USE else "not empty"
-            text = f"queue '{name}' in vhost '{vhost}' {why}"
-            return HTTPStatus.BAD_REQUEST, {"error": "bad_request", "reason": text}
+            return bad_request(f"queue '{name}' in vhost '{vhost}' {why}")
         if not isinstance(result, Deleted | Gone):
             return _failed(result)
         removed = await self._cluster.command(RemoveQueues((record.id,)))
@@ -249,6 +246,12 @@ class Management:
             return await asyncio.wait_for(answers, _PATIENCE_S)
         except TimeoutError:
             return None
+
+
+def _without(unknown: Iterable[int]) -> dict[str, Any]:
+    """Beside totals, the shards that are not in them because no node has told what is there; nothing if all are."""
+    shards = sorted(unknown)
+    return {"unknown_shards": shards} if shards else {}
 
 
 def _command(wish: PolicyWish) -> SetPolicy:
@@ -280,13 +283,10 @@ def _shown(record: PolicyRecord) -> dict[str, Any]:
 
 
 def _failed(result: object) -> Answer:
-    if isinstance(result, Refusal):
-        return _refused(result)
-    reason = "the catalog did not answer in time; whether it is done shows later"
-    return HTTPStatus.GATEWAY_TIMEOUT, {"error": "timeout", "reason": reason}
+    return _refused(result) if isinstance(result, Refusal) else in_doubt()
 
 
 def _refused(refusal: Refusal) -> Answer:
-    if refusal.code == _NO_VHOST:
-        return HTTPStatus.NOT_FOUND, {"error": "Object Not Found", "reason": refusal.text}
-    return HTTPStatus.BAD_REQUEST, {"error": "bad_request", "reason": f"Validation failed\n\n{refusal.text}\n"}
+    if refusal.code == NOT_ALLOWED:
+        return no_such(refusal.text)
+    return bad_request(f"Validation failed\n\n{refusal.text}\n")

@@ -1,25 +1,33 @@
 """What operators may ask of a node over HTTP, and who may: the `OperatorPort`."""
 
-import asyncio
 from collections.abc import Callable
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
-from mayfly.node.catalog import CatalogCommand, PlaceGroup, PreferLeader, Refusal, RemoveMember
+from mayfly.cluster.versions import LEVEL_QUEUE_MOVES, LEVEL_SHARDS_ADDED
+from mayfly.node.catalog import (
+    AddShards,
+    CatalogCommand,
+    MoveQueue,
+    PlaceGroup,
+    PreferLeader,
+    Refusal,
+    RemoveMember,
+)
+from mayfly.node.catalog.refusals import needs_level
 from mayfly.node.engine.engine import Engine
 from mayfly.node.operating.cluster_control import ClusterControl
+from mayfly.node.operating.data_copies import DataCopies
+from mayfly.node.operating.dead_letters import DeadLetters
+from mayfly.node.operating.freshness import Freshness
+from mayfly.node.operating.groups import Groups
 from mayfly.node.operating.operator_login import Logins
 from mayfly.node.operating.own_token import OwnToken
 from mayfly.node.operating.ports.answers import Answer
 from mayfly.node.operating.ports.parked_selection import Selection
-from mayfly.node.operating.views.dead_letter_office import DeadLetterOffice
+from mayfly.node.operating.shard_sources import unknown_text
 from mayfly.node.operating.views.members import group_rows, is_own_or_down, member_rows
-
-_AGAIN_S: Final = 1.0
-_LOOK_S: Final = 0.05
-_PATIENCE_S: Final = 10.0
-
 
 
 class NodeControl(Protocol):
@@ -31,10 +39,6 @@ class NodeControl(Protocol):
 
     async def revive(self) -> None:
         """Serve clients again. Raises OSError if it can't, or if the node was told to stop."""
-        ...
-
-    async def copy_data(self, folder: Path) -> int:
-        """Copy the node's data to a folder that is not there yet; its bytes. Raises OSError."""
         ...
 
     def drain_status(self) -> dict[str, object]:
@@ -50,21 +54,25 @@ class Operator:
         engine: Engine,
         logins: Logins,
         cluster: ClusterControl,
-        office: DeadLetterOffice,
+        freshness: Freshness,
+        groups: Groups,
+        dead_letters: DeadLetters,
+        copies: DataCopies,
         now_ms: Callable[[], int],
-        wake: Callable[[], None],
         node: NodeControl,
         own_token: OwnToken | None = None,
     ) -> None:
-        """`wake()`: the engine has something to do. Without `own_token` everything takes a login."""
+        """Without `own_token` everything takes a login."""
         self._own_token = own_token
         self._node = node
         self._engine = engine
         self._logins = logins
         self._cluster = cluster
-        self._office = office
+        self._freshness = freshness
+        self._groups = groups
+        self._dead_letters = dead_letters
+        self._copies = copies
         self._now_ms = now_ms
-        self._wake = wake
 
     async def tags(self, user: str, password: str, loopback: bool) -> tuple[str, ...]:
         """See `OperatorPort.tags`."""
@@ -86,11 +94,13 @@ class Operator:
 
     async def freshness(self) -> dict[str, Any]:
         """See `OperatorPort.freshness`."""
-        return await self._cluster.freshness()
+        return await self._freshness.of_all()
 
-    def members(self) -> list[dict[str, Any]]:
+    async def members(self) -> dict[str, Any]:
         """See `OperatorPort.members`."""
-        return member_rows(self._engine, self._now_ms())
+        replicas = await self._groups.replicas()
+        unknown = [group for group in self._groups.all() if group not in replicas]
+        return {"members": member_rows(self._engine, replicas, self._now_ms()), "unknown_shards": unknown}
 
     def cluster(self) -> str:
         """See `OperatorPort.cluster`."""
@@ -100,9 +110,11 @@ class Operator:
         """See `OperatorPort.level`."""
         return self._engine.catalog.level
 
-    def groups(self) -> list[dict[str, Any]]:
+    async def groups(self) -> list[dict[str, Any]]:
         """See `OperatorPort.groups`."""
-        return group_rows(self._engine)
+        replicas = await self._groups.replicas()
+        rows = group_rows(self._engine, self._groups.all(), replicas)
+        return [row if row["group"] in replicas else row | {"unknown": unknown_text(row["group"])} for row in rows]
 
     async def remove_member(self, name: str) -> Answer:
         """See `OperatorPort.remove_member`."""
@@ -111,6 +123,25 @@ class Operator:
     async def move_group(self, group: int, voters: tuple[str, ...]) -> Answer:
         """See `OperatorPort.move_group`."""
         return await self._run(PlaceGroup(group, voters))
+
+    async def move_queue(self, vhost: str, name: str, shard: int) -> Answer:
+        """See `OperatorPort.move_queue`."""
+        level = self._engine.catalog.level
+        if level < LEVEL_QUEUE_MOVES:  # As in `add_shards`.
+            refused = needs_level("moving a queue to another shard", LEVEL_QUEUE_MOVES, level)
+            return HTTPStatus.CONFLICT, {"error": refused.text}
+        return await self._run(MoveQueue(vhost, name, shard))
+
+    def shard_count(self) -> int:
+        """See `OperatorPort.shard_count`."""
+        return self._engine.catalog.shard_count
+
+    async def add_shards(self, total: int) -> Answer:
+        """See `OperatorPort.add_shards`."""
+        level = self._engine.catalog.level
+        if level < LEVEL_SHARDS_ADDED:  # Members that don't know the command are not to be given it.
+            return HTTPStatus.CONFLICT, {"error": needs_level("adding shards", LEVEL_SHARDS_ADDED, level).text}
+        return await self._run(AddShards(total))
 
     async def transfer_group(self, group: int, leader: str) -> Answer:
         """See `OperatorPort.transfer_group`."""
@@ -121,16 +152,14 @@ class Operator:
         self._node.begin_drain()
         return HTTPStatus.OK, {"drain": self._node.drain_status()}
 
-    async def snapshot(self, folder: str) -> Answer:
+    async def snapshot(self, folder: str, whole: bool) -> Answer:
         """See `OperatorPort.snapshot`."""
-        path = Path(folder)
-        if not path.is_absolute() or "\0" in folder:
+        if not Path(folder).is_absolute() or "\0" in folder:
             text = f"folder = '{folder}': an absolute path on the node's machine is expected"
             return HTTPStatus.BAD_REQUEST, {"error": text}
         try:
-            # All that was confirmed by now is to be in it, though others may have confirmed it.
-            known = await self.freshness()
-            return HTTPStatus.OK, {"folder": folder, "bytes": await self._node.copy_data(path)} | known
+            copied = await (self._copies.whole(folder) if whole else self._copies.here(folder))
+            return HTTPStatus.OK, copied
         except OSError as error:
             return HTTPStatus.CONFLICT, {"error": f"folder = '{folder}': {error}"}
 
@@ -142,30 +171,13 @@ class Operator:
             return HTTPStatus.CONFLICT, {"error": f"clients can't be taken again: {error}"}
         return HTTPStatus.OK, {"drain": self._node.drain_status()}
 
-    def dead_letters(self, selection: Selection) -> dict[str, Any]:
+    async def dead_letters(self, selection: Selection) -> dict[str, Any]:
         """See `OperatorPort.dead_letters`."""
-        return self._office.parked(selection, self._now_ms()) | {"lanes": self._office.lanes(selection, self._now_ms())}
+        return await self._dead_letters.listed(selection)
 
     async def settle_dead_letters(self, release: bool, selection: Selection) -> Answer:
         """See `OperatorPort.settle_dead_letters`."""
-        chosen = left = self._office.chosen(selection)
-        wanted = sum(map(len, chosen.values()))
-        patience, again = _PATIENCE_S, 0.0
-        while left and patience > 0:
-            if again <= 0:
-                again = _AGAIN_S
-                self._office.give(release, left)
-                self._wake()
-            await asyncio.sleep(_LOOK_S)
-            again -= _LOOK_S
-            patience -= _LOOK_S
-            left = self._office.still_parked(left)
-        undone = sum(map(len, left.values()))
-        done: dict[str, Any] = {"released" if release else "dropped": wanted - undone}
-        if undone:
-            text = f"{undone} of {wanted} are still parked as far as this node knows; a shard has no leader?"
-            return HTTPStatus.GATEWAY_TIMEOUT, done | {"error": text}
-        return HTTPStatus.OK, done
+        return await self._dead_letters.settle(release, selection)
 
     async def _run(self, command: CatalogCommand) -> Answer:
         result = await self._cluster.command(command)

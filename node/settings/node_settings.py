@@ -124,8 +124,8 @@ class NodeSettings:
     failure_domain: str = _setting(
         Text(r"[^\x00-\x20\x7f]{0,255}", "up to 255 characters, no spaces"),
         "",
-        "what this node may be lost together with, such as a machine or zone: voters of a shard are in different ones "
-        "where possible [default: the machine's host name]",
+        "what this node may be lost together with, as zone/machine or machine: voters of a shard are in different ones "
+        "where possible; with a / at its end the machine's host name follows [default: the machine's host name]",
     )
     seeds: tuple[Address, ...] = _setting(
         AddressList(),
@@ -139,7 +139,17 @@ class NodeSettings:
         "where a node that is not among the seeds joins at its first start: peer address of a member, or a name with "
         "the addresses of several [default: none]",
     )
-    shards: int = _setting(Number(1, 1024), 16, "number of Raft groups that hold queues, for good")
+    shards: int = _setting(
+        Number(1, limits.SHARDS),
+        16,
+        "with how many Raft groups that hold queues the cluster is founded; stays as it is when shards are added",
+    )
+    shards_per_node: int = _setting(
+        Number(0, limits.SHARDS),
+        0,
+        "so many shards for each member: the node that leads the catalog adds what is missing when members come, none "
+        "is ever taken away; 0: shards are added by operators alone",
+    )
     replication_factor: int = _setting(Number(1, 15), 3, "voting replicas of each shard, at most one a node")
 
     default_user: str = _setting(
@@ -210,6 +220,18 @@ class NodeSettings:
         Number(0, 31_536_000_000, "milliseconds"),
         limits.CONSUMER_TIMEOUT_MS,
         "a channel with a delivery unacknowledged for this long is closed (406); 0: never",
+    )
+
+    replace_after_ms: int = _setting(
+        Number(0, 31_536_000_000, "milliseconds"),
+        600_000,
+        "a member that is silent for this long is replaced where it votes, by others; it stays a member; 0: never. The "
+        "catalog's leader goes by its own value",
+    )
+    replica_move_bytes_per_second: int = _setting(
+        Size(0, _TEBI),
+        32 * _MEBI,
+        "how much of shards' snapshots a node sends in a second, to all others together; 0: no limit",
     )
 
     cache_bytes: int = _setting(Size(_MEBI, _TEBI), 32 * _MEBI, "memory for recent log entries")
@@ -339,6 +361,8 @@ class NodeSettings:
             yield "election_timeout_ms", f"at least {least}, {_HEARTBEATS_IN_ELECTION_TIMEOUT} x heartbeat_ms"
         if self.session_timeout_ms < self.election_timeout_ms:
             yield "session_timeout_ms", f"at least election_timeout_ms ({self.election_timeout_ms})"
+        if 0 < self.replica_move_bytes_per_second < _MEBI:
+            yield "replica_move_bytes_per_second", "0 or at least 1MiB: slower snapshots are given up"
         if self.seeds and self.reachable_peer_address not in self.seeds and self.join is None:
             own = self.reachable_peer_address
             text = f"this node's own address among them ({own}); else set advertised_peer_address, or join"

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Final
 
+from mayfly.node.shard.message import DELIVERED_ELSEWHERE, Message
+from mayfly.node.shard.outbox import LETTER, item_kind, item_priority
 from mayfly.node.shard.packing import pack_numbers
 from mayfly.node.shard.settings import ShardQueueSettings, encode_settings
 
@@ -28,6 +30,7 @@ PUBLISH_GUARDED: Final = 12
 TRANSACTION: Final = 13
 PREFETCH: Final = 14
 TAKEN: Final = 15
+CROSS: Final = 16
 EXPIRE_DUE: Final = 32
 EXPIRE_QUEUE: Final = 33
 ROUTE: Final = 34
@@ -41,9 +44,12 @@ RETRY_PARKED: Final = 41
 DROP_PARKED: Final = 42
 RAISE_LEVEL: Final = 44
 TRANSFER_MARKED: Final = 45
+MOVE_OUT: Final = 46
+MOVE_IN: Final = 47
+TRANSFER_MOVED: Final = 48
 
 ANSWERING: Final = frozenset(
-    (GET, ATTACH, DETACH, CREATE_QUEUE, TOUCH_QUEUE, PURGE, DELETE_QUEUE, NOOP, PUBLISH_GUARDED, TRANSACTION)
+    (GET, ATTACH, DETACH, CREATE_QUEUE, TOUCH_QUEUE, PURGE, DELETE_QUEUE, NOOP, PUBLISH_GUARDED, TRANSACTION, CROSS)
 )
 
 ACK: Final = 0
@@ -100,7 +106,7 @@ TERMS_HEAD: Final = Struct("<BII")
 QUEUE_HEAD: Final = Struct("<BQ")
 # kind, flags, queue
 DELETE_HEAD: Final = Struct("<BBQ")
-# kind, queue, number: EXPIRE_QUEUE (epoch), SETTLED (up to)
+# kind, queue, number: EXPIRE_QUEUE (epoch), SETTLED (up to), CROSS (up to), MOVE_OUT (shard)
 NUMBERED_HEAD: Final = Struct("<BQQ")
 # kind, count: FORGET_DELETED, RETRY_PARKED, DROP_PARKED, ROUTE, PUBLISH_GUARDED
 LIST_HEAD: Final = Struct("<BI")
@@ -112,6 +118,14 @@ TRANSFER_HEAD: Final = Struct("<BIQQQ")
 CONTENT_HEAD: Final = Struct("<HII")
 # the same of a TRANSFER_MARKED, behind whether it is redelivered
 MARKED_CONTENT_HEAD: Final = Struct("<BHII")
+# kind, whether its consumer is exclusive, use of the lease, length of settings, guests, sources received from, queue,
+# source, sequence, epoch, unused ms, ms since the last use
+MOVE_HEAD: Final = Struct("<BBBIIIQQQQQQ")
+# kind, count, source, lane, first sequence, the source's clock
+TRANSFER_MOVED_HEAD: Final = Struct("<BIQQQQ")
+# kind of item, priority, key length, header length, body length, delivery and acquired counts, TTL, when enqueued and
+# deadline by the source's clock
+MOVED_CONTENT_HEAD: Final = Struct("<BBHIIiiqqq")
 # kind, level
 LEVEL_HEAD: Final = Struct("<BI")
 # death sequence, outcome, key length, header length, body length, local targets, remote targets
@@ -122,6 +136,7 @@ NUMBER_PAIR: Final = Struct("<QQ")
 FLAG_NO_ACK: Final = 1
 FLAG_EXCLUSIVE: Final = 2
 FLAG_WINDOW: Final = 4
+FLAG_AGAIN: Final = 8
 FLAG_IF_UNUSED: Final = 1
 FLAG_IF_EMPTY: Final = 2
 
@@ -195,14 +210,15 @@ def encode_get(queue_id: int, holder_id: int, no_ack: bool) -> bytes:
 
 
 def encode_attach(
-    queue_id: int, consumer_id: int, prefetch: int, no_ack: bool, exclusive: bool, priority: int, window_bytes: int = 0
+    queue_id: int, consumer_id: int, prefetch: int, no_ack: bool, exclusive: bool, priority: int,
+    window_bytes: int = 0, again: bool = False,
 ) -> bytes:
     """ATTACH a consumer; ``prefetch`` 0 is no limit. Answers Attached, Refused or Gone. Suspends the lease.
 
     With ``window_bytes``, below 4 GiB, it is given no more before it has said what was TAKEN; 0 is no window. From
-    feature level LEVEL_CONSUMER_WINDOWS on.
+    feature level LEVEL_CONSUMER_WINDOWS on. ``again``: it was attached where the queue was before it has moved.
     """
-    flags = (FLAG_NO_ACK if no_ack else 0) | (FLAG_EXCLUSIVE if exclusive else 0)
+    flags = (FLAG_NO_ACK if no_ack else 0) | (FLAG_EXCLUSIVE if exclusive else 0) | (FLAG_AGAIN if again else 0)
     if window_bytes:
         head = ATTACH_HEAD.pack(ATTACH, flags | FLAG_WINDOW, prefetch, queue_id, consumer_id, priority)
         return head + WINDOW.pack(window_bytes)
@@ -405,5 +421,85 @@ def encode_transfer(source: int, lane: int, first_sequence: int, contents: Seque
             parts.append(MARKED_CONTENT_HEAD.pack(content.redelivered, *lengths))
         else:
             parts.append(CONTENT_HEAD.pack(*lengths))
+        parts += (content.exchange_and_key, content.header, content.body)
+    return b"".join(parts)
+
+
+class MovedLease:
+    """The lease of a queue on its way: unused for ``unused_ms``, last used ``since_ms`` ago (shard time) in the way
+    ``use`` (its place among USES), still held in the shards ``guests``."""
+
+    __slots__ = ("epoch", "guests", "since_ms", "unused_ms", "use")
+
+    def __init__(self, epoch: int, unused_ms: int, since_ms: int, use: int, guests: Sequence[int]) -> None:
+        self.epoch = epoch
+        self.unused_ms = unused_ms
+        self.since_ms = since_ms
+        self.use = use
+        self.guests = guests
+
+
+def encode_cross(queue_id: int, up_to: int) -> bytes:
+    """CROSS: has all that was published here for a queue that has left, before this (``up_to`` 0) or before the CROSS
+    that answered this ``up_to``, arrived where it is now? Answers Crossed."""
+    return NUMBERED_HEAD.pack(CROSS, queue_id, up_to)
+
+
+def encode_move_out(queue_id: int, target_shard: int) -> bytes:
+    """MOVE_OUT (leader): the queue leaves for another shard. From feature level LEVEL_QUEUE_MOVES on.
+
+    No-op for one that has left, is still arriving or is not here, and while more dead letters wait for room in it than
+    an entry may deal with.
+    """
+    return NUMBERED_HEAD.pack(MOVE_OUT, queue_id, target_shard)
+
+
+def encode_move_in(
+    queue_id: int, source: int, sequence: int, settings: ShardQueueSettings, lease: MovedLease, exclusive: bool,
+    received: Sequence[tuple[int, int]],
+) -> bytes:
+    """MOVE_IN (leader of the shard that the queue leaves, to the other one): the queue as such, item ``sequence`` of
+    its lane. No-op for a queue that is there, or was there after that."""
+    encoded = encode_settings(settings)
+    numbers = [number for row in received for number in row]
+    return (
+        MOVE_HEAD.pack(
+            MOVE_IN, exclusive, lease.use, len(encoded), len(lease.guests), len(received), queue_id, source, sequence,
+            lease.epoch, lease.unused_ms, lease.since_ms,
+        )
+        + encoded + pack_numbers(lease.guests) + pack_numbers(numbers)
+    )
+
+
+def transferred(command: bytes) -> tuple[int, int] | None:
+    """The source and the queue of a command that brings items of a lane; None for any other. Raises struct.error
+    where it is too short."""
+    if command[0] == MOVE_IN:
+        head = MOVE_HEAD.unpack_from(command)
+        return head[7], head[6]
+    if command[0] in (TRANSFER, TRANSFER_MARKED, TRANSFER_MOVED):
+        head = TRANSFER_HEAD.unpack_from(command)
+        return head[2], head[3]
+    return None
+
+
+def encode_transfer_moved(
+    source: int, lane: int, first_sequence: int, time_ms: int, items: Sequence[tuple[Message, LetterContent]]
+) -> bytes:
+    """TRANSFER_MOVED (leader of the shard that the queue has left, to the other one): items of its lane as TRANSFER has
+    them, messages of the queue with all that they are among them. ``time_ms``: the clock of the sending shard by which
+    their times count, not before now: by what is left of it a deadline is set anew, never earlier (RULES T5)."""
+    parts = [TRANSFER_MOVED_HEAD.pack(TRANSFER_MOVED, len(items), source, lane, first_sequence, time_ms)]
+    for item, content in items:
+        kind = item_kind(item)
+        acquired = item.acquired_count
+        if kind == LETTER:
+            acquired = DELIVERED_ELSEWHERE if content.redelivered else 0
+        parts.append(
+            MOVED_CONTENT_HEAD.pack(
+                kind, item_priority(item), len(content.exchange_and_key), len(content.header), len(content.body),
+                item.delivery_count, acquired, item.ttl_ms, item.enqueued_ms, item.deadline_ms,
+            )
+        )
         parts += (content.exchange_and_key, content.header, content.body)
     return b"".join(parts)

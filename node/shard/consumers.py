@@ -42,7 +42,6 @@ class Holder:
         "holder_id",
         "is_consumer",
         "last_delivery_id",
-        "local",
         "no_ack",
         "order",
         "pending",
@@ -58,13 +57,12 @@ class Holder:
 
     def __init__(
         self, session: tuple[int, int], queue_id: int, holder_id: int,
-        order: int, local: bool, is_consumer: bool,
+        order: int, is_consumer: bool,
     ) -> None:
         self.session = session
         self.queue_id = queue_id
         self.holder_id = holder_id
         self.order = order
-        self.local = local
         self.is_consumer = is_consumer
         self.attached = is_consumer
         self.active = True

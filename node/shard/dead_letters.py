@@ -4,7 +4,7 @@ D6-D9). HOT.
 
 from typing import Final
 
-from mayfly.cluster.versions import LEVEL_FAILED_DELIVERIES
+from mayfly.cluster.versions import LEVEL_FAILED_DELIVERIES, LEVEL_QUEUE_MOVES
 from mayfly.node.shard.commands import (
     CONTENT_HEAD,
     DECISION_HEAD,
@@ -59,7 +59,7 @@ def apply_route(state: State, position: int, end: int) -> int:
             continue
         if outcome == ROUTED:
             marked = state.level >= LEVEL_FAILED_DELIVERIES and death.message.has_failed
-            content = _arriving(state, offset, key_length, header_length, body_length, marked)
+            content = arriving(state, offset, key_length, header_length, body_length, marked)
             _move(state, content, targets_at, locals_, remotes, offset)
             outbox.routed += 1
         elif outcome == DROPPED_CYCLE:
@@ -70,7 +70,7 @@ def apply_route(state: State, position: int, end: int) -> int:
     return position
 
 
-def _arriving(
+def arriving(
     state: State, offset: int, key_length: int, header_length: int, body_length: int, has_failed: bool
 ) -> Message:
     """A dead letter as it comes, with its new content; ``has_failed``: a delivery of it, before it died."""
@@ -90,17 +90,48 @@ def _move(state: State, content: Message, targets_at: int, locals_: int, remotes
         if queue is None:
             state.outbox.lost += 1
             continue
-        lane = state.outbox.lanes.get(target)
-        if (lane is not None and lane.items) or not _take_in(state, queue, content):
-            state.outbox.put_in_lane(state.shard_id, target, content)
         state.retain(1)
+        if _goes_after(state, queue, content):
+            continue
+        lane = state.outbox.lanes.get(target)
+        waits = queue.has_left or queue.returns or (lane is not None and len(lane.items) > 0)
+        if waits or not take_in(state, queue, content):
+            state.outbox.put_in_lane(state.shard_id, target, _letter_to(state, queue, content))
     pairs = unpack_numbers(data, targets_at + locals_ * NUMBER_BYTES, _REMOTE_NUMBERS * remotes, end)
     for place in range(0, len(pairs), _REMOTE_NUMBERS):
-        state.outbox.put_in_lane(pairs[place], pairs[place + 1], content)
         state.retain(1)
+        queue = state.queues.get(pairs[place + 1])
+        if queue is None:
+            state.outbox.put_in_lane(pairs[place], pairs[place + 1], content)
+        elif not _goes_after(state, queue, content):
+            state.outbox.put_in_lane(pairs[place], pairs[place + 1], _letter_to(state, queue, content))
 
 
-def _take_in(state: State, queue: Queue, content: Message) -> bool:
+def _letter_to(state: State, queue: Queue, content: Message) -> Message:
+    """A dead letter that waits in the lane to a queue which has a row here: with its priority there, which can't be
+    told any more if it is put in from where it waits (`node.shard.departing.take_in_lane`)."""
+    return state.prioritized(queue, content) if state.level >= LEVEL_QUEUE_MOVES else content
+
+
+def takes_from(queue: Queue, source: int) -> bool:
+    """Whether the queue takes now what a shard transfers. One that has left does not: where it is now is known what it
+    has received. One that is arriving takes its own messages first, and what waits in its own shard it takes in by
+    itself."""
+    moving = queue.moving
+    if moving is None or moving.source_shard == source:
+        return not queue.has_left
+    return not (queue.has_left or queue.returns or queue.is_arriving)
+
+
+def _goes_after(state: State, queue: Queue, content: Message) -> bool:
+    """If a queue that has left has something in its lines still, what comes for it goes behind that (D7)."""
+    if not queue.has_left or not queue.has_ready():
+        return False
+    state.enqueue(queue, content.enqueued_at(state.time_ms, queue.deadline_ms(state.time_ms, -1)))
+    return True
+
+
+def take_in(state: State, queue: Queue, content: Message) -> bool:
     """A dead letter arrives: the queue's own TTL and limits apply to it as to any other (RULES D9).
 
     False: the queue is full and refuses it, so it has to wait. Where refused publishes die, it dies again. One that is
@@ -144,10 +175,13 @@ def apply_transfer(state: State, position: int, end: int) -> int:
         position = offset + key_length + header_length + body_length
         if position > end:
             raise ShardError(f"TRANSFER reaches to {position}, its batch to {end}")
-        contents.append(_arriving(state, offset, key_length, header_length, body_length, has_failed))
+        contents.append(arriving(state, offset, key_length, header_length, body_length, has_failed))
     queue = state.queues.get(lane)
     if queue is None:
         state.transfers_lost += count
+        return position
+    if not takes_from(queue, source):
+        state.refused_transfers += 1
         return position
     highest = queue.received.get(source, 0)
     if first_sequence > highest + 1:
@@ -157,7 +191,7 @@ def apply_transfer(state: State, position: int, end: int) -> int:
     queue.duplicates += repeats
     taken = 0
     for content in contents[repeats:]:
-        if not _take_in(state, queue, content):
+        if not take_in(state, queue, content):
             break
         state.retain(1)
         taken += 1
@@ -174,6 +208,10 @@ def settled(state: State, lane_id: int, up_to: int) -> None:
     while lane.items and lane.first_sequence <= up_to:
         state.release(state.outbox.take_from_lane(lane).index, 1)
         state.outbox.settled += 1
+    queue = state.queues.get(lane_id)
+    if queue is not None and queue.has_left and queue.has_ready():
+        # There is room in the lane again.
+        state.touch(queue)
 
 
 def lane_closed(state: State, lane_id: int) -> None:

@@ -3,6 +3,7 @@
 from typing import Final
 
 from mayfly.node.shard.consumers import NO_WINDOW, Band, Holder
+from mayfly.node.shard.departing import drain, put_late_in_lane, take_in_lane
 from mayfly.node.shard.effects import Deliver
 from mayfly.node.shard.errors import BrokenInvariant
 from mayfly.node.shard.line import Line
@@ -53,9 +54,15 @@ def serve(state: State, queue: Queue) -> None:
     """Deliver what can be delivered, expire the heads that are due, drop what is too much, set the queue's timer.
 
     All within the entry's bounds (RULES C4); a queue left with messages and willing consumers is ``unserved``,
-    one with more than its limit ``overfull``.
+    one with more than its limit ``overfull``. Of a queue that has left all goes to where it is.
     """
-    if queue.consumers.bands:
+    if queue.moving is not None:
+        if queue.has_left:
+            drain(state, queue)
+            return
+        if queue.returns:
+            _take_home(state, queue)
+    if queue.consumers.bands and not (queue.moving is not None and queue.holds_back):
         _deliver(state, queue)
     if queue.levels:
         for level in queue.levels:
@@ -70,6 +77,15 @@ def serve(state: State, queue: Queue) -> None:
     note_due(state, queue)
 
 
+def _take_home(state: State, queue: Queue) -> None:
+    """A queue that returns goes on as if it had never been elsewhere once all is here, within the entry's bounds."""
+    put_late_in_lane(state, queue)
+    if not queue.is_arriving and take_in_lane(state, queue, state.returned_per_entry):
+        assert queue.moving is not None
+        queue.moving.returns = False
+        queue.forget_move()
+
+
 def catch_up(state: State, queue: Queue) -> None:
     """Before somebody looks at a queue: what its entry has put into it up to now goes to the consumers that wait, or
     makes the oldest leave. Else one entry with more publishes than a queue may hold would show a longer one."""
@@ -81,13 +97,17 @@ def note_due(state: State, queue: Queue) -> None:
     """Note what is left to do for a queue as its state says it: its next deadline, whether a bound cut it short,
     and whether a lease that waited for it to be empty goes on.
     """
+    if queue.has_left:
+        return
     queue_id = queue.queue_id
     due_ms = queue.next_deadline_ms()
     if due_ms >= 0:
         state.message_timers.arm(queue_id, due_ms)
     else:
         state.message_timers.cancel(queue_id)
-    if queue.ready_count() and queue.consumers.top_band() is not None:
+    if (queue.ready_count() and queue.consumers.top_band() is not None and not queue.holds_back) or (
+        queue.returns and not queue.is_arriving
+    ):
         state.unserved.add(queue)
     else:
         state.unserved.remove(queue_id)
@@ -235,9 +255,10 @@ def _first_line(queue: Queue) -> Line:
 def has_room(state: State, queue: Queue, body_bytes: int) -> bool:
     """Whether a queue that refuses what is too much takes a message with such a body now.
 
-    Its consumers come first, and what has expired leaves: what one of them would be given at once always fits.
+    Its consumers come first, and what has expired leaves: what one of them would be given at once always fits. Into a
+    queue that has left, which is judged elsewhere, all fits.
     """
-    if queue.fits(body_bytes):
+    if queue.fits(body_bytes) or queue.has_left:
         return True
     serve(state, queue)
     return queue.fits(body_bytes) or (
@@ -251,6 +272,8 @@ def has_room_for(state: State, queue: Queue, messages: int, body_bytes: int, cou
 
     As with `has_room`, what its consumers would be given at once does not count.
     """
+    if queue.has_left:
+        return True
     if queue.ready_count() + messages > queue.max_length or queue.ready_bytes + body_bytes > queue.max_length_bytes:
         serve(state, queue)
     waiting = queue.ready_count() + messages
@@ -359,7 +382,7 @@ def hand_over(state: State, queue: Queue, holder: Holder, messages: list[Message
         queue.held_bytes += body_bytes
         holder.held_bytes += body_bytes
         queue.held_count += count
-    if holder.local and holder.is_consumer:
+    if holder.is_consumer and holder.session[0] in state.listeners:
         state.effects.append(Deliver(holder.holder_id, first, messages, holder.session))
 
 

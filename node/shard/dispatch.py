@@ -6,7 +6,7 @@ PUBLISH and SETTLE, of which there are most, are not among them: `node.shard.sha
 import struct
 
 from mayfly.cluster.group.sessions import SessionKey
-from mayfly.node.shard import commands, dead_letters, holders, queues
+from mayfly.node.shard import commands, dead_letters, holders, moves, queues
 from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.message import GIVEN_BACK
 from mayfly.node.shard.packing import NUMBER_BYTES, unpack_numbers
@@ -72,6 +72,10 @@ def apply_client_command(
         if_unused = (flags & commands.FLAG_IF_UNUSED) != 0
         if_empty = (flags & commands.FLAG_IF_EMPTY) != 0
         results.append(queues.delete_queue(state, queue_id, if_unused, if_empty))
+    elif kind == commands.CROSS:
+        after = _after(commands.NUMBERED_HEAD, position, end)
+        _, queue_id, up_to = commands.NUMBERED_HEAD.unpack_from(data, position)
+        results.append(moves.cross(state, queue_id, up_to))
     elif kind == commands.NOOP:
         after = position + 1
         results.append(Applied())
@@ -92,6 +96,12 @@ def apply_internal_command(state: State, kind: int, position: int, end: int) -> 
     if kind in (commands.TRANSFER, commands.TRANSFER_MARKED):
         _after(commands.TRANSFER_HEAD, position, end)
         return dead_letters.apply_transfer(state, position, end)
+    if kind == commands.TRANSFER_MOVED:
+        _after(commands.TRANSFER_MOVED_HEAD, position, end)
+        return moves.apply_transfer_moved(state, position, end)
+    if kind == commands.MOVE_IN:
+        _after(commands.MOVE_HEAD, position, end)
+        return moves.apply_move_in(state, position, end)
     if kind == commands.UPDATE_QUEUES:
         terms_at = _after(commands.TERMS_HEAD, position, end)
         length: int
@@ -101,11 +111,13 @@ def apply_internal_command(state: State, kind: int, position: int, end: int) -> 
         ids = unpack_numbers(data, ids_at, count, end)
         queues.update_queues(state, position, data[terms_at:ids_at], ids)
         return ids_at + count * NUMBER_BYTES
-    if kind in (commands.EXPIRE_QUEUE, commands.SETTLED):
+    if kind in (commands.EXPIRE_QUEUE, commands.SETTLED, commands.MOVE_OUT):
         after = _after(commands.NUMBERED_HEAD, position, end)
         _, queue_id, number = commands.NUMBERED_HEAD.unpack_from(data, position)
         if kind == commands.EXPIRE_QUEUE:
             queues.expire_queue(state, queue_id, number)
+        elif kind == commands.MOVE_OUT:
+            moves.move_out(state, queue_id, number)
         else:
             dead_letters.settled(state, queue_id, number)
         return after
@@ -160,9 +172,10 @@ def _attach(state: State, session: SessionKey | None, position: int, end: int, r
         window_at = after
         after = _after(commands.WINDOW, window_at, end)
         (window_bytes,) = commands.WINDOW.unpack_from(data, window_at)
+    again = (flags & commands.FLAG_AGAIN) != 0
     results.append(
         holders.attach(
-            state, required(session), queue_id, consumer_id, prefetch, no_ack, exclusive, priority, window_bytes
+            state, required(session), queue_id, consumer_id, prefetch, no_ack, exclusive, priority, window_bytes, again
         )
     )
     return after

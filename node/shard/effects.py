@@ -1,6 +1,6 @@
-"""What the local node has to tell its own clients after entries were applied. HOT.
+"""What clients are to be told after entries were applied. HOT.
 
-Every replica applies every delivery; only the node that serves the consumer gets the effect.
+Every replica applies every delivery; there are effects for consumers of the nodes that listen to it.
 ``session`` is (node id, incarnation): effects of an earlier incarnation, replayed after a restart, are
 for nobody and can be skipped.
 """
@@ -37,3 +37,26 @@ class ConsumerCancelled:
 
     def __repr__(self) -> str:
         return f"ConsumerCancelled({self.session}, consumer {self.consumer_id}, queue {self.queue_id})"
+
+
+class ConsumerMoved:
+    """The queue of an attached consumer has moved to ``shard``: the consumer is to be attached there, and then detached
+    here, where what it holds is settled. Until then the queue's lease is held for it. ``prefetch``, ``exclusive`` and
+    ``priority`` are what it was attached with."""
+
+    __slots__ = ("consumer_id", "exclusive", "prefetch", "priority", "queue_id", "session", "shard")
+
+    def __init__(
+        self, consumer_id: int, queue_id: int, session: tuple[int, int], shard: int, prefetch: int, exclusive: bool,
+        priority: int,
+    ) -> None:
+        self.consumer_id = consumer_id
+        self.queue_id = queue_id
+        self.session = session
+        self.shard = shard
+        self.prefetch = prefetch
+        self.exclusive = exclusive
+        self.priority = priority
+
+    def __repr__(self) -> str:
+        return f"ConsumerMoved({self.session}, consumer {self.consumer_id}, queue {self.queue_id} to {self.shard})"

@@ -4,12 +4,13 @@ from mayfly.cluster.versions import LEVEL_FAILED_DELIVERIES
 from mayfly.node.shard.commands import KEPT
 from mayfly.node.shard.consumers import Holder
 from mayfly.node.shard.delivery import catch_up, expiry_is_behind, get_one, hand_over
+from mayfly.node.shard.departing import release_guest
 from mayfly.node.shard.errors import BrokenInvariant
 from mayfly.node.shard.lease import CONSUMED, GOT, RELEASED
 from mayfly.node.shard.message import FAILED, GIVEN_BACK
 from mayfly.node.shard.queue import Queue
-from mayfly.node.shard.queues import gone, remove_queue
-from mayfly.node.shard.results import DUPLICATE_CONSUMER, EXCLUSIVE, Attached, GetResult, Refused, Result
+from mayfly.node.shard.queues import gone, moved, remove_queue
+from mayfly.node.shard.results import DUPLICATE_CONSUMER, EXCLUSIVE, Attached, GetResult, Moved, Refused, Result
 from mayfly.node.shard.returns import are_too_many, come_back, come_back_together
 from mayfly.node.shard.state import State
 from mayfly.node.shard.tombstone import AUTO_DELETED
@@ -27,8 +28,7 @@ def _add(
     """A new holder, entered in the queue and in the session."""
     order = state.next_order
     state.next_order += 1
-    local = session[0] == state.local_node
-    holder = Holder(session, queue.queue_id, holder_id, order, local, is_consumer)
+    holder = Holder(session, queue.queue_id, holder_id, order, is_consumer)
     enter_holder(state, queue, holder)
     return holder
 
@@ -57,10 +57,14 @@ def get(state: State, session: tuple[int, int], queue_id: int, holder_id: int, n
     queue = state.queues.get(queue_id)
     if queue is None:
         return gone(state, queue_id)
+    if queue.has_left:
+        return moved(queue) or gone(state, queue_id)
     state.used(queue, GOT)
     catch_up(state, queue)
     message = get_one(state, queue)
     state.touch(queue)
+    if message is None and queue.is_arriving:
+        return Moved(queue_id, state.shard_id)
     if message is None:
         return GetResult(None, 0, queue.ready_count(), expiry_is_behind(state, queue))
     queue.delivered += 1
@@ -88,14 +92,21 @@ def attach(
     exclusive: bool,
     priority: int,
     window_bytes: int,
+    again: bool = False,
 ) -> Result:
-    """basic.consume. The lease is suspended from here on (RULES L3)."""
+    """basic.consume. The lease is suspended from here on (RULES L3). ``again``: the queue has come here from another
+    shard, where it was attached; a place may be kept for it."""
     queue = state.queues.get(queue_id)
     if queue is None:
         return gone(state, queue_id)
     if find(state, session, queue_id, consumer_id) is not None:
         return Refused(DUPLICATE_CONSUMER)
+    if queue.has_left:
+        return moved(queue) or gone(state, queue_id)
     consumers = queue.consumers
+    if again and exclusive and queue.moving is not None and queue.moving.exclusive:
+        queue.moving.exclusive = False
+        consumers.exclusive = False
     if consumers.exclusive or (exclusive and consumers.count):
         return Refused(EXCLUSIVE)
     catch_up(state, queue)
@@ -122,6 +133,9 @@ def detach(state: State, session: tuple[int, int], queue_id: int, holder_id: int
         # As all returns counted; its snapshots can't tell the two apart until the shard is told the level.
         way = FAILED
     queue = state.queues[queue_id]
+    if queue.moving is not None:
+        queue.moving.awaited.pop(holder.order, None)
+        queue.forget_move()
     if holder.attached:
         queue.consumers.detach(holder)
         state.touch(queue)
@@ -152,13 +166,17 @@ def drop_idle_holder(state: State, queue: Queue, holder: Holder) -> None:
     """A consumer that was cancelled holds nothing any more: it is forgotten, and the lease may run again
     (RULES L3).
 
-    A holder of basic.get stays until its channel ends: its delivery ids go on.
+    A holder of basic.get stays until its channel ends: its delivery ids go on. So does a consumer that is to be
+    attached where the queue has gone: until then it holds the lease (L3).
     """
+    if queue.moving is not None and holder.order in queue.moving.awaited:
+        return
     if holder.is_consumer:
         _forget(state, queue, holder)
         queue.lease.suspended_by -= 1
         if queue.lease.suspended_by == 0:
             state.used(queue, RELEASED)
+            release_guest(state, queue)
 
 
 def flow(state: State, session: tuple[int, int], queue_id: int, consumer_id: int, active: bool) -> None:

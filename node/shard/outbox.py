@@ -15,6 +15,21 @@ REJECTED: Final = "rejected"
 DELIVERY_LIMIT: Final = "delivery_limit"
 MAXLEN: Final = "maxlen"
 QUEUE_EXPIRED: Final = "queue_expired"
+# What an item of a lane is (`item_kind`). All but the first are of a queue that has moved from here (`moving`).
+LETTER: Final = 0
+"""A dead letter."""
+PUBLISHED: Final = 1
+"""A message of the queue that was never delivered, or goes behind those."""
+RETURNED: Final = 2
+"""One that came back."""
+MANIFEST: Final = 3
+"""The queue itself: MOVE_IN."""
+END: Final = 4
+"""All that was in the queue when it left is before this."""
+RELEASED: Final = 5
+"""Nobody holds the queue's lease from here any more (RULES L3)."""
+_KIND_SHIFT: Final = 16
+
 REASONS: Final = (EXPIRED, REJECTED, DELIVERY_LIMIT, MAXLEN, QUEUE_EXPIRED)
 
 
@@ -43,7 +58,9 @@ class Lane:
     """What waits for one target queue in another shard: ``items[i]`` has the sequence ``first_sequence + i``.
 
     Sequences count from 1 without gaps and never start again: the target remembers the highest. An item is
-    where the content stands in this shard's log (the ROUTE entry).
+    where the content stands in this shard's log (of a dead letter, in the ROUTE entry), and what it is (`item_kind`).
+
+    ``target_shard`` is where the queue was when the lane was filled; it may have moved since.
     """
 
     __slots__ = ("first_sequence", "items", "target_queue", "target_shard")
@@ -53,6 +70,25 @@ class Lane:
         self.target_queue = target_queue
         self.first_sequence = 1
         self.items: deque[Message] = deque()
+
+    def last_sequence(self) -> int:
+        """Of the last item, or the one before the next if there is none."""
+        return self.first_sequence + len(self.items) - 1
+
+
+def as_item(message: Message, kind: int) -> Message:
+    """The message as an item of a lane. (Where it keeps what it is: in the priority, above that in its queue.)"""
+    return message.with_priority(kind << _KIND_SHIFT | message.priority) if kind else message
+
+
+def item_kind(item: Message) -> int:
+    """What an item of a lane is: LETTER, PUBLISHED and so on."""
+    return item.priority >> _KIND_SHIFT
+
+
+def item_priority(item: Message) -> int:
+    """Its priority in its queue."""
+    return item.priority & ((1 << _KIND_SHIFT) - 1)
 
 
 class Outbox:

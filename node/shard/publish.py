@@ -6,6 +6,7 @@ from typing import Final
 from mayfly.node.shard.commands import LIST_HEAD, PUBLISH, PUBLISH_HEAD
 from mayfly.node.shard.delivery import has_room
 from mayfly.node.shard.errors import ShardError
+from mayfly.node.shard.line import Line
 from mayfly.node.shard.message import NO_DEADLINE, Message
 from mayfly.node.shard.outbox import MAXLEN
 from mayfly.node.shard.packing import NUMBER_BYTES, unpack_numbers
@@ -16,6 +17,7 @@ from mayfly.node.shard.settings import MAX_NUMBER
 from mayfly.node.shard.state import State
 
 _HEAD_BYTES: Final = PUBLISH_HEAD.size
+_NO_LINE: Final = Line()
 
 
 def apply_publishes(state: State, position: int, end: int) -> int:
@@ -37,6 +39,7 @@ def apply_publishes(state: State, position: int, end: int) -> int:
     queue_deadline_ms = -1
     max_priority = 0
     items: list[Message] = []
+    line = _NO_LINE
     messages = 0
     body_bytes = 0
     timed = 0
@@ -49,7 +52,7 @@ def apply_publishes(state: State, position: int, end: int) -> int:
                 raise ShardError(f"PUBLISH at {position} reaches to {stop} of {end}, with TTL {ttl_ms}")
             if target != queue_id:
                 if queue is not None:
-                    _count(state, queue, messages, body_bytes, timed)
+                    _count(state, queue, line, messages, body_bytes, timed)
                 elif queue_id >= 0:
                     state.missing_targets += messages
                 messages = body_bytes = timed = 0
@@ -57,7 +60,8 @@ def apply_publishes(state: State, position: int, end: int) -> int:
                 queue = queues.get(target)
                 if queue is not None:
                     state.touch(queue)
-                    items = queue.ready.own_end()
+                    line = queue.ready if queue.moving is None else queue.entry_line(0)
+                    items = line.own_end()
                     queue_ttl_ms = queue.ttl_ms
                     max_priority = queue.max_priority
                     queue_deadline_ms = now_ms + queue_ttl_ms if queue_ttl_ms >= 0 else -1
@@ -75,7 +79,7 @@ def apply_publishes(state: State, position: int, end: int) -> int:
                 )
                 if max_priority:
                     priority = min(priority_of(data, offset + key_length, header_length), max_priority)
-                    queue.ready_line(priority).append(message.with_priority(priority))
+                    queue.entry_line(priority).append(message.with_priority(priority))
                 else:
                     if deadline_ms >= 0:
                         timed += 1
@@ -90,18 +94,19 @@ def apply_publishes(state: State, position: int, end: int) -> int:
         raise ShardError(f"PUBLISH at {position} is cut off") from None
     finally:
         if queue is not None:
-            _count(state, queue, messages, body_bytes, timed)
+            _count(state, queue, line, messages, body_bytes, timed)
         else:
             state.missing_targets += messages
     return position
 
 
-def _count(state: State, queue: Queue, messages: int, body_bytes: int, timed: int) -> None:
-    """A run of messages was put at the end of this queue."""
-    queue.ready.timed += timed
-    queue.ready.grown()
+def _count(state: State, queue: Queue, line: Line, messages: int, body_bytes: int, timed: int) -> None:
+    """A run of messages was put at the end of this queue, in this line."""
+    line.timed += timed
+    line.grown()
     queue.ready_bytes += body_bytes
     queue.enqueued += messages
+    state.applied_messages += messages
     state.expiry_budget += messages
     state.delivery_budget += messages
     state.delivery_bytes += body_bytes

@@ -7,6 +7,7 @@ from mayfly.node.shard.counts import Counts
 from mayfly.node.shard.lease import Lease
 from mayfly.node.shard.line import PIECE, Line
 from mayfly.node.shard.message import deadline_ms
+from mayfly.node.shard.moving import Moving
 from mayfly.node.shard.retiming import Retiming
 from mayfly.node.shard.settings import DROP_HEAD, REJECT_PUBLISH_DLX, ShardQueueSettings, decode_terms
 
@@ -43,6 +44,8 @@ class Queue(Counts):
     A queue with a limit either ``drops`` its oldest messages or ``refuses`` new ones; with ``refusals_die`` these
     are dead-lettered.
     ``retiming`` says which deadlines are others by now than messages that were held then say.
+    ``moving``: what a queue has besides that has come from another shard or gone to one. Of one that has left, its
+    row stays for what is held and published here (`node.shard.departing`).
     ``kept`` says that the lease has run out and the queue stays until it is empty (RULES L11).
 
     A node has as many of these as the cluster has queues, and most of them are idle: what an idle queue does not need
@@ -68,6 +71,7 @@ class Queue(Counts):
         "max_length",
         "max_length_bytes",
         "max_priority",
+        "moving",
         "name",
         "queue_id",
         "ready",
@@ -105,6 +109,7 @@ class Queue(Counts):
         self.kept = False
         self.touched = False
         self.deleted = False
+        self.moving: Moving | None = None
         self._settings: ShardQueueSettings | None = None
         self.terms_bytes = terms_bytes
         self.retiming: Retiming | None = None
@@ -146,6 +151,41 @@ class Queue(Counts):
             settings = decode_terms(self.terms_bytes, self.vhost, self.name)
             self._settings = settings
         return settings
+
+    @property
+    def has_left(self) -> bool:
+        """Whether the queue is in another shard."""
+        return self.moving is not None and self.moving.target_shard != 0
+
+    @property
+    def is_arriving(self) -> bool:
+        """Whether some of its messages are still on their way from another shard."""
+        return self.moving is not None and self.moving.source_shard != 0
+
+    @property
+    def returns(self) -> bool:
+        """Whether what comes for the queue waits in its lane until all that was in another shard is here."""
+        return self.moving is not None and self.moving.returns
+
+    def entry_line(self, priority: int) -> Line:
+        """Where a message of this priority comes in that was never delivered."""
+        moving = self.moving
+        return moving.late if moving is not None and moving.returns else self.ready_line(priority)
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether nothing is to be delivered yet: with a single active consumer, what was delivered in the shard from
+        which the queue has come is settled first."""
+        moving = self.moving
+        return moving is not None and len(moving.guests) > 0 and self.consumers.single_active
+
+    def forget_move(self) -> None:
+        """If nothing of a move is left, nothing is known of it."""
+        moving = self.moving
+        if moving is not None and not (
+            moving.target_shard or moving.source_shard or moving.returns or moving.guests or moving.awaited
+        ):
+            self.moving = None
 
     def add_holder(self, holder: Holder) -> None:
         """Somebody more who may hold messages."""

@@ -14,7 +14,7 @@ from mayfly.node.shard.message import Message
 from mayfly.node.shard.orphans import Orphans
 from mayfly.node.shard.outbox import QUEUE_EXPIRED
 from mayfly.node.shard.queue import Queue
-from mayfly.node.shard.results import IN_USE, NOT_EMPTY, Deleted, Gone, Purged, QueueCounts, Refused, Result
+from mayfly.node.shard.results import IN_USE, NOT_EMPTY, Deleted, Gone, Moved, Purged, QueueCounts, Refused, Result
 from mayfly.node.shard.retiming import Retiming
 from mayfly.node.shard.settings import MAX_NUMBER, ShardQueueSettings, decode_settings, decode_terms, encode_terms
 from mayfly.node.shard.state import State
@@ -30,6 +30,12 @@ def gone(state: State, queue_id: int) -> Gone:
     return Gone(queue_id, "" if tombstone is None else tombstone.reason)
 
 
+def moved(queue: Queue) -> Moved | None:
+    """The answer for a queue that has left; None if it is here."""
+    moving = queue.moving
+    return Moved(queue.queue_id, moving.target_shard) if moving is not None and queue.has_left else None
+
+
 def counts(queue: Queue, created: bool) -> QueueCounts:
     """The answer to a declare."""
     return QueueCounts(queue.ready_count(), queue.consumers.count, created)
@@ -42,22 +48,25 @@ def create_queue(state: State, queue_id: int, settings_bytes: bytes, by_leader: 
     queue = state.queues.get(queue_id)
     if queue is not None:
         if not by_leader:
-            catch_up(state, queue)
-            state.used(queue, DECLARED)
+            return touch_queue(state, queue_id)
         return counts(queue, False)
     if not 0 < queue_id <= MAX_NUMBER:
         raise ShardError(f"queue id {queue_id}, from 1 to {MAX_NUMBER} expected")
-    settings = decode_settings(settings_bytes)
+    queue = add_queue(state, queue_id, decode_settings(settings_bytes), Lease(state.led_ms, state.time_ms))
+    if queue.expires_ms >= 0:
+        state.lease_timers.arm(queue_id, state.led_ms + queue.expires_ms)
+    return counts(queue, True)
+
+
+def add_queue(state: State, queue_id: int, settings: ShardQueueSettings, lease: Lease) -> Queue:
+    """A row more. The timer of its lease is the caller's."""
     terms_bytes = state.shared_terms(encode_terms(settings))
-    lease = Lease(state.led_ms, state.time_ms)
     vhost, name = settings.vhost, settings.name
     queue = Queue(queue_id, vhost, name, settings, terms_bytes, lease, state.messages_per_piece)
     queue.consumers.yields = settings.single_active_consumer and state.level >= LEVEL_FAILED_DELIVERIES
     state.queues[queue_id] = queue
     state.queue_changes += 1
-    if queue.expires_ms >= 0:
-        state.lease_timers.arm(queue_id, state.led_ms + queue.expires_ms)
-    return counts(queue, True)
+    return queue
 
 
 def touch_queue(state: State, queue_id: int) -> Result:
@@ -65,6 +74,8 @@ def touch_queue(state: State, queue_id: int) -> Result:
     queue = state.queues.get(queue_id)
     if queue is None:
         return gone(state, queue_id)
+    if queue.has_left:
+        return moved(queue) or gone(state, queue_id)
     catch_up(state, queue)
     state.used(queue, DECLARED)
     return counts(queue, False)
@@ -102,7 +113,7 @@ def _update(state: State, queue: Queue, terms: ShardQueueSettings, terms_bytes: 
         lease.renew(state.led_ms, lease.last_activity_ms)
         if queue.expires_ms < 0:
             state.lease_timers.cancel(queue.queue_id)
-        elif lease.suspended_by == 0:
+        elif lease.suspended_by == 0 and not queue.has_left:
             state.lease_timers.arm(queue.queue_id, state.led_ms + queue.expires_ms)
     if not queue.is_empty():
         # Lower limits count at once, and a lease may not have to wait for messages any more.
@@ -119,12 +130,20 @@ def purge(state: State, queue_id: int) -> Result:
     queue = state.queues.get(queue_id)
     if queue is None:
         return gone(state, queue_id)
+    elsewhere = _not_all_here(state, queue)
+    if elsewhere is not None:
+        return elsewhere
     catch_up(state, queue)
     count = queue.ready_count()
     _let_go(state, queue, [line.leave() for line in queue.lines()])
     queue.ready_bytes = 0
     state.touch(queue)
     return Purged(count)
+
+
+def _not_all_here(state: State, queue: Queue) -> Moved | None:
+    """The answer for a queue that has left, or is still arriving: what goes now must be all of it."""
+    return Moved(queue.queue_id, state.shard_id) if queue.is_arriving else moved(queue)
 
 
 def _let_go(state: State, queue: Queue, lines: list[Line]) -> None:
@@ -150,7 +169,10 @@ def delete_queue(state: State, queue_id: int, if_unused: bool, if_empty: bool) -
     queue = state.queues.get(queue_id)
     if queue is None:
         return gone(state, queue_id)
-    if if_unused and queue.consumers.count:
+    elsewhere = _not_all_here(state, queue)
+    if elsewhere is not None:
+        return elsewhere
+    if if_unused and (queue.consumers.count or (queue.moving is not None and queue.moving.guests)):
         return Refused(IN_USE)
     catch_up(state, queue)
     ready = queue.ready_count()
@@ -170,6 +192,8 @@ def expire_queue(state: State, queue_id: int, epoch: int) -> None:
     """
     queue = state.queues.get(queue_id)
     if queue is None or not queue.lease.has_run_out(epoch, queue.expires_ms, state.led_ms):
+        return
+    if queue.has_left or queue.is_arriving:
         return
     if queue.dead_letters:
         serve(state, queue)
@@ -203,7 +227,7 @@ def remove_queue(state: State, queue: Queue, reason: str) -> None:
         del session_holders[(queue_id, holder.holder_id)]
         if not session_holders:
             del state.sessions[holder.session]
-        if holder.local and holder.attached:
+        if holder.attached and holder.session[0] in state.listeners:
             state.effects.append(ConsumerCancelled(holder.holder_id, queue_id, holder.session))
     queue.consumers.let_go()
     # As they are: there may be millions in them, and nobody else needs them.

@@ -24,6 +24,29 @@ class Gone:
         self.reason = reason
 
 
+class Moved:
+    """Answer to any command for a queue that has moved: it is in ``shard`` by now. If that is the shard that was asked:
+    its messages are still on their way there, so ask again in a moment.
+    """
+
+    __slots__ = ("queue_id", "shard")
+
+    def __init__(self, queue_id: int, shard: int) -> None:
+        self.queue_id = queue_id
+        self.shard = shard
+
+
+class Crossed:
+    """Answer to CROSS: whether all that had been published here for a queue has arrived where the queue is now; if not,
+    ask again with ``up_to`` (0: that is not known yet)."""
+
+    __slots__ = ("done", "up_to")
+
+    def __init__(self, up_to: int, done: bool) -> None:
+        self.up_to = up_to
+        self.done = done
+
+
 class QueueCounts:
     """Answer to CREATE_QUEUE and TOUCH_QUEUE: ready messages and attached consumers; ``created`` when it is
     new.
@@ -115,4 +138,7 @@ class Applied:
     __slots__ = ()
 
 
-Result = Gone | QueueCounts | GetResult | Attached | Detached | Refused | Purged | Deleted | Published | Applied
+Result = (
+    Gone | Moved | Crossed | QueueCounts | GetResult | Attached | Detached | Refused | Purged | Deleted | Published
+    | Applied
+)

@@ -15,18 +15,27 @@ from mayfly.cluster.group.state_machine import BadSnapshot
 from mayfly.node.shard import commands, holders, queues, settle
 from mayfly.node.shard.delivery import serve
 from mayfly.node.shard.dispatch import apply_client_command, apply_internal_command, required
+from mayfly.node.shard.effects import ConsumerCancelled, ConsumerMoved, Deliver
 from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.expiry_lag import ExpiryLag
 from mayfly.node.shard.line import PIECE
+from mayfly.node.shard.moves import move_in_command
 from mayfly.node.shard.outbox import Death, Lane
 from mayfly.node.shard.publish import apply_publishes
 from mayfly.node.shard.queue import UNLIMITED, Queue
+from mayfly.node.shard.results import GetResult
 from mayfly.node.shard.returns import settle_returning
 from mayfly.node.shard.room import ANY_ROOM, Room
 from mayfly.node.shard.snapshot.pace import MESSAGES_PER_STEP
 from mayfly.node.shard.snapshot.reader import RestoreInSteps, restore
 from mayfly.node.shard.snapshot.writer import SnapshotInSteps, snapshot
-from mayfly.node.shard.state import DELIVERIES_PER_ENTRY, EXPIRIES_PER_ENTRY, RETURNED_PER_ENTRY, State
+from mayfly.node.shard.state import (
+    DELIVERIES_PER_ENTRY,
+    EXPIRIES_PER_ENTRY,
+    ITEMS_IN_LANE,
+    RETURNED_PER_ENTRY,
+    State,
+)
 from mayfly.node.shard.statistics import QueueStatistics, ShardStatistics
 from mayfly.node.shard.timers import NEVER
 from mayfly.node.shard.tombstone import Tombstone
@@ -41,10 +50,10 @@ class Shard:
 
     For each log entry: ``begin``, then ``apply`` and ``session_closed`` in the order of the log, then
     ``finish``. ``take_effects`` and ``take_released`` have what the node must do then. Everything else is for
-    reading, between entries. ``local_node`` decides about effects only, never about state. The bounds (RULES
-    C4) are part of how entries are applied: the same on every replica and for every replay. Tests lower them.
-    So is ``returns_to_place``: what comes back goes to its old place, as in RabbitMQ's classic queues, instead of
-    behind what came back before.
+    reading, between entries. Who listens (``local_node`` at first) decides about effects only, never about state.
+    The bounds (RULES C4) are part of how entries are applied: the same on every replica and for every replay. Tests
+    lower them. So is ``returns_to_place``: what comes back goes to its old place, as in RabbitMQ's classic queues,
+    instead of behind what came back before.
     """
 
     def __init__(
@@ -56,10 +65,11 @@ class Shard:
         messages_per_piece: int = PIECE,
         returns_to_place: bool = False,
         returned_per_entry: int = RETURNED_PER_ENTRY,
+        items_in_lane: int = ITEMS_IN_LANE,
     ) -> None:
         self.shard_id = shard_id
-        self.local_node = local_node
-        self._bounds = (expiries_per_entry, deliveries_per_entry, messages_per_piece, returned_per_entry)
+        self._listeners = {local_node}
+        self._bounds = (expiries_per_entry, deliveries_per_entry, messages_per_piece, returned_per_entry, items_in_lane)
         self._returns_to_place = returns_to_place
         self._state = self._new_state()
 
@@ -163,9 +173,22 @@ class Shard:
         """
         holders.close_session(self._state, session)
 
-    def take_effects(self) -> list[object]:
-        """``Deliver`` and ``ConsumerCancelled`` for consumers of the local node since the last call, in
-        order.
+    def listen(self, nodes: Collection[int]) -> None:
+        """See `StateMachine.listen`."""
+        self._listeners.clear()
+        self._listeners.update(nodes)
+
+    def needs(self, told: object) -> list[int]:
+        """See `StateMachine.needs`."""
+        if isinstance(told, Deliver):
+            return [message.index for message in told.messages]
+        if isinstance(told, GetResult) and told.message is not None:
+            return [told.message.index]
+        return []
+
+    def take_effects(self) -> list[Deliver | ConsumerCancelled | ConsumerMoved]:
+        """``Deliver``, ``ConsumerCancelled`` and ``ConsumerMoved`` for consumers of the nodes that listen since the
+        last call, in order.
         """
         effects = self._state.effects
         if effects:
@@ -207,10 +230,10 @@ class Shard:
         return ShardRestore(self, self._new_state(), data)
 
     def _new_state(self) -> State:
-        expiries_per_entry, deliveries_per_entry, messages_per_piece, returned_per_entry = self._bounds
+        expiries_per_entry, deliveries_per_entry, messages_per_piece, returned_per_entry, items_in_lane = self._bounds
         return State(
-            self.shard_id, self.local_node, expiries_per_entry, deliveries_per_entry, messages_per_piece,
-            self._returns_to_place, returned_per_entry,
+            self.shard_id, self._listeners, expiries_per_entry, deliveries_per_entry, messages_per_piece,
+            self._returns_to_place, returned_per_entry, items_in_lane,
         )
 
     def _become(self, state: State) -> None:
@@ -262,6 +285,11 @@ class Shard:
 
     # -- reading -------------------------------------------------------------------------------------------
 
+    def work(self) -> tuple[int, int]:
+        """Messages that were put into queues, and bytes of entries, since this replica began or came from a snapshot:
+        what load the shard is."""
+        return self._state.applied_messages, self._state.applied_bytes
+
     @property
     def level(self) -> int:
         """The feature level that the shard was told last: what its log means from there on."""
@@ -305,6 +333,11 @@ class Shard:
             return []
         first = max(0, after + 1 - waiting[0].sequence)
         return list(islice(waiting, first, first + limit))
+
+    @property
+    def last_death(self) -> int:
+        """The sequence of the last death, 0 for none."""
+        return self._state.outbox.next_sequence - 1
 
     def parked(self) -> Collection[Death]:
         """Deaths without a route, oldest first; they wait for a route or an operator (RULES D8)."""
@@ -350,6 +383,10 @@ class Shard:
         """
         queue = self._state.queues.get(queue_id)
         return -1 if queue is None else queue.received.get(source, 0)
+
+    def move_in(self, queue_id: int) -> bytes:
+        """The MOVE_IN of a queue that has left, for its new shard."""
+        return move_in_command(self._state, self._state.queues[queue_id])
 
     def room(self, queue_id: int, next_bytes: int = 0) -> Room:
         """What a queue would take now, the first with a body of ``next_bytes``.

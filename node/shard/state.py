@@ -6,6 +6,7 @@ from mayfly.cluster.versions import LEVEL_LOWEST
 from mayfly.node.shard.backlog import Backlog
 from mayfly.node.shard.consumers import Holder
 from mayfly.node.shard.counts import Counts
+from mayfly.node.shard.effects import ConsumerCancelled, ConsumerMoved, Deliver
 from mayfly.node.shard.errors import BrokenInvariant
 from mayfly.node.shard.expiry_lag import ExpiryLag
 from mayfly.node.shard.line import PIECE
@@ -29,6 +30,10 @@ DELIVERED_BYTES_PER_ENTRY: Final = 4 * 1024 * 1024
 """Bytes of bodies that one entry delivers, besides those it enqueues itself, before it leaves the rest to others: a
 client that reads nothing gets what a few entries deliver until the shard hears of it. One message may go beyond."""
 
+ITEMS_IN_LANE: Final = 4000
+"""As many messages of a queue that has moved wait in its lane at most, as objects; the others where they were (RULES
+C4)."""
+
 _MOST_SHARED: Final = 1024
 """Terms of queues that are remembered, to be shared by further queues."""
 
@@ -50,6 +55,8 @@ class State:
     """
 
     __slots__ = (
+        "applied_bytes",
+        "applied_messages",
         "current_released",
         "data",
         "dead_lettered_for",
@@ -64,11 +71,12 @@ class State:
         "expiry_lag",
         "gone_for",
         "index",
+        "items_in_lane",
         "lease_timers",
         "led_ms",
         "level",
+        "listeners",
         "live",
-        "local_node",
         "message_timers",
         "messages_per_piece",
         "missing_targets",
@@ -97,14 +105,16 @@ class State:
     )
 
     def __init__(
-        self, shard_id: int, local_node: int, expiries_per_entry: int, deliveries_per_entry: int,
+        self, shard_id: int, listeners: set[int], expiries_per_entry: int, deliveries_per_entry: int,
         messages_per_piece: int = PIECE, returns_to_place: bool = False,
-        returned_per_entry: int = RETURNED_PER_ENTRY,
+        returned_per_entry: int = RETURNED_PER_ENTRY, items_in_lane: int = ITEMS_IN_LANE,
     ) -> None:
+        self.items_in_lane = items_in_lane
         self.returned_per_entry = returned_per_entry
         self.shard_id = shard_id
         self.returns_to_place = returns_to_place
-        self.local_node = local_node
+        self.listeners = listeners
+        """The nodes whose clients are told of effects from here."""
         self.expiries_per_entry = expiries_per_entry
         self.deliveries_per_entry = deliveries_per_entry
         self.messages_per_piece = messages_per_piece
@@ -137,11 +147,15 @@ class State:
         # Of this replica.
         self.terms: dict[bytes, bytes] = {}
         self.expiry_lag = ExpiryLag()
+        self.applied_messages = 0
+        """Put into queues, and..."""
+        self.applied_bytes = 0
+        """...of entries, since this replica began or came from a snapshot."""
         # Of the entry.
         self.index = 0
         self.data = b""
         self.touched: list[Queue] = []
-        self.effects: list[object] = []
+        self.effects: list[Deliver | ConsumerCancelled | ConsumerMoved] = []
         self.released: list[int] = []
         self.current_released = False
         self.expiry_due = False
@@ -152,6 +166,7 @@ class State:
 
     def begin_entry(self) -> None:
         """The bounds are fresh."""
+        self.applied_bytes += len(self.data)
         self.expiry_budget = self.expiries_per_entry
         self.delivery_budget = self.deliveries_per_entry
         self.return_budget = self.returned_per_entry
@@ -237,21 +252,27 @@ class State:
         lease = queue.lease
         lease.renew(self.led_ms, self.time_ms)
         lease.last_use = use
-        if queue.expires_ms >= 0 and lease.suspended_by == 0:
+        if queue.expires_ms >= 0 and lease.suspended_by == 0 and not queue.has_left:
             self.lease_timers.arm(queue.queue_id, self.led_ms + queue.expires_ms)
+
+    def prioritized(self, queue: Queue, message: Message) -> Message:
+        """A message of the current entry with the priority that it has in a queue."""
+        if not queue.max_priority:
+            return message
+        header_at = message.offset + message.key_length
+        priority = min(priority_of(self.data, header_at, message.header_length), queue.max_priority)
+        return message.with_priority(priority)
 
     def enqueue(self, queue: Queue, message: Message) -> None:
         """Put one message of the current entry at the end of a queue; the caller retains the entry."""
-        if queue.max_priority:
-            header_at = message.offset + message.key_length
-            message = message.with_priority(
-                min(priority_of(self.data, header_at, message.header_length), queue.max_priority)
-            )
-            queue.ready_line(message.priority).append(message)
+        message = self.prioritized(queue, message)
+        if message.priority or queue.moving is not None:
+            queue.entry_line(message.priority).append(message)
         else:
             queue.ready.append(message)
         queue.ready_bytes += message.body_length
         queue.enqueued += 1
+        self.applied_messages += 1
         self.expiry_budget += 1
         self.delivery_budget += 1
         self.delivery_bytes += message.body_length

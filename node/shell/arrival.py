@@ -14,11 +14,11 @@ from contextlib import suppress
 from typing import Any, Final
 
 from mayfly.cluster.transport.cluster_secret import NO_SECRET, ClusterSecrets
+from mayfly.cluster.transport.join_listener import JoinListener
 from mayfly.cluster.transport.joining import JoinAnswer, JoinRefused, JoinRequest, ask_to_join
-from mayfly.cluster.transport.reception import Reception
 from mayfly.cluster.transport.tls import TlsFiles
 from mayfly.cluster.versions import LEVELS, level_fault
-from mayfly.node.http.server import HttpServer
+from mayfly.node.http.server import HttpServer, HttpSettings, PagePorts
 from mayfly.node.membership.forming import FORMING, FOUND, Forming
 from mayfly.node.membership.identity import Identity, KnownMembers, MalformedIdentity
 from mayfly.node.operating.ports.metrics import Metric
@@ -155,17 +155,15 @@ async def _come_in(settings: NodeSettings, store: str, known: ClusterSecrets = N
     if len(settings.nodes) == 1 and settings.join is None:
         return None
     arrival = _Arrival(settings, store, known)
-    reception = Reception(str(settings.peer_address), peer_tls_files(settings), arrival.answer, known)
-    http = HttpServer(
-        arrival, settings.http_address.host, settings.http_address.port, open_pages=settings.http_open_pages
-    )
+    listener = JoinListener(str(settings.peer_address), peer_tls_files(settings), arrival.answer, known)
+    http = HttpServer(PagePorts(arrival), HttpSettings(settings.http_address, settings.http_open_pages))
     try:
-        await reception.open()
+        await listener.open()
         await http.start()
         return await arrival.ask_around()
     finally:
         await http.stop()
-        await reception.close()
+        await listener.close()
 
 
 class _Arrival:
@@ -302,7 +300,7 @@ class _Arrival:
         """What the node waits for, and what those said that it asked."""
         return {"name": self._settings.name, "waits": self._forming.describe(_now_ms()), "answers": self._complaints}
 
-    def queue_info(self, vhost: str, name: str) -> dict[str, Any] | None:
+    async def queue_info(self, vhost: str, name: str) -> dict[str, Any] | None:
         """It knows of none."""
         return None
 

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from mayfly.cluster.transport.cluster_secret import ClusterSecrets
-from mayfly.cluster.transport.peer_transport import LocalPeer, PeerTransport
+from mayfly.cluster.transport.local_peer import LocalPeer
+from mayfly.cluster.transport.peer_events import PeerEvents
+from mayfly.cluster.transport.peer_transport import PeerTransport, TransportSettings
 from mayfly.cluster.transport.tls import SwitchedContext
 from mayfly.node import limits
 from mayfly.node.amqp.settings import ConnectionSettings
@@ -18,16 +20,22 @@ from mayfly.node.broker.settings import BrokerSettings
 from mayfly.node.catalog import UpgradePassword
 from mayfly.node.engine.drain import DrainSettings
 from mayfly.node.engine.engine import Engine
-from mayfly.node.http.server import HttpServer
+from mayfly.node.http.server import HttpServer, HttpSettings, PagePorts
 from mayfly.node.operating.access import Access
 from mayfly.node.operating.clients import Clients
 from mayfly.node.operating.cluster_control import ClusterControl
-from mayfly.node.operating.definitions_office import DefinitionsOffice
+from mayfly.node.operating.data_copies import DataCopies
+from mayfly.node.operating.dead_letters import DeadLetters
+from mayfly.node.operating.freshness import Freshness
+from mayfly.node.operating.groups import Groups
+from mayfly.node.operating.import_and_export import Definitions
 from mayfly.node.operating.management import Management
+from mayfly.node.operating.node_questions import NodeQuestions
 from mayfly.node.operating.operator import Operator
 from mayfly.node.operating.operator_login import Logins
+from mayfly.node.operating.queues import Queues
+from mayfly.node.operating.shard_sources import ShardSources
 from mayfly.node.operating.views.client_views import ClientViews
-from mayfly.node.operating.views.dead_letter_office import DeadLetterOffice
 from mayfly.node.settings import NodeSettings
 from mayfly.node.shell.arrival import peer_tls_files
 from mayfly.node.shell.catalog_at_start import CatalogAtStart
@@ -139,14 +147,23 @@ def assemble(
 
     logins = Logins(engine.catalog, renew_password)
     ends.callback(logins.close)
-    definitions = DefinitionsOffice(engine, cluster, settings.rabbitmq_version)
+    definitions = Definitions(engine, cluster, settings.rabbitmq_version)
     at_start = CatalogAtStart(engine, settings, definitions, pump, ending)
+    questions = NodeQuestions(engine, pump, clock.now_ms)
+    sources = ShardSources(engine, questions)
+    freshness = Freshness(engine, cluster, sources, questions)
+    groups = Groups(engine, sources, questions, clock.now_ms)
+    queues = Queues(engine, sources, questions, clock.now_ms)
+    dead_letters = DeadLetters(engine, sources, questions, clock.now_ms, pump)
+    clients = Clients(engine, ClientViews(engine, broker), sources, questions)
     view = NodeView(
         Shown(
             settings=settings,
             engine=engine,
             broker=broker,
-            cluster=cluster,
+            freshness=freshness,
+            groups=groups,
+            queues=queues,
             ending=ending,
             catching_up=catching_up,
             control=control,
@@ -158,17 +175,18 @@ def assemble(
             now_ms=clock.now_ms,
         )
     )
+    copies = DataCopies(engine, freshness, groups, questions, control.copy_data)
     operator = Operator(
-        engine, logins, cluster, DeadLetterOffice(engine), clock.now_ms, pump, control, opened.own_token
+        engine, logins, cluster, freshness, groups, dead_letters, copies, clock.now_ms, control, opened.own_token
     )
-    clients = Clients(engine, ClientViews(engine, broker), pump)
-    management = Management(engine, cluster, logins, pump, view, clients, settings.rabbitmq_version)
+    management = Management(
+        engine, cluster, logins, pump, view, clients, queues, groups, settings.rabbitmq_version
+    )
     access = Access(engine, cluster, logins, logins.threads)
-    address = settings.http_address
     http = HttpServer(
-        view, address.host, address.port, operator, management, access, definitions, files.http,
-        open_pages=settings.http_open_pages,
-    )  # fmt: skip
+        PagePorts(view, operator, management, access, definitions),
+        HttpSettings(settings.http_address, settings.http_open_pages, files.http),
+    )
     ends.push_async_callback(http.stop)
     ends.push_async_callback(listener.stop)
     ends.push_async_callback(tasks.end)
@@ -239,11 +257,22 @@ def _make_transport(
         str(settings.reachable_peer_address), opened.previous,
     )  # fmt: skip
     frames = settings.frames_listen_address
-    return PeerTransport(
-        local, str(settings.peer_address), peers, drive.on_frame, drive.on_peer_up, drive.on_peer_down,
-        drive.on_snapshot_sent, peer_tls_files(settings), membership, DataFolder(settings.data_dir).snapshots,
-        (frames.host, frames.port), drive.on_peer_gone, known,
-    )  # fmt: skip
+    own = TransportSettings(
+        str(settings.peer_address),
+        frames_address=(frames.host, frames.port),
+        tls=peer_tls_files(settings),
+        known=known,
+        snapshot_folder=DataFolder(settings.data_dir).snapshots,
+        snapshot_bytes_per_second=settings.replica_move_bytes_per_second,
+    )
+    events = PeerEvents(
+        on_frame=drive.on_frame,
+        on_up=drive.on_peer_up,
+        on_down=drive.on_peer_down,
+        on_gone=drive.on_peer_gone,
+        on_snapshot_sent=drive.on_snapshot_sent,
+    )
+    return PeerTransport(local, peers, events, own, membership)
 
 
 def _make_certificates(

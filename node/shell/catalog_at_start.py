@@ -11,7 +11,7 @@ from mayfly.node.catalog import Catalog, DeleteUser, PutUser, SetPermissions
 from mayfly.node.catalog.passwords import make_password_hash, verify_password
 from mayfly.node.engine.engine import Engine
 from mayfly.node.operating.definitions.reading import BadDefinitions, EarlyDefinitions
-from mayfly.node.operating.definitions_office import DefinitionsOffice, NotAnswered
+from mayfly.node.operating.import_and_export import Definitions, NotAnswered
 from mayfly.node.settings import NodeSettings
 from mayfly.node.shell.arrival import NodeRefused
 from mayfly.node.shell.ending import Ending
@@ -30,7 +30,7 @@ class CatalogAtStart:
         self,
         engine: Engine,
         settings: NodeSettings,
-        definitions: DefinitionsOffice,
+        definitions: Definitions,
         pump: Callable[[], None],
         ending: Ending,
     ) -> None:

@@ -24,9 +24,9 @@ class CatchingUp:
         self._ending = ending
 
     def begin(self) -> None:
-        """Ask every group's leader what the replica here may lack."""
+        """Ask the leader of every group that has a replica here what that may lack."""
         self.behind = set(self._host.groups)
-        for group in self._host.groups:
+        for group in sorted(self.behind):
             self._ask(group)
 
     def _ask(self, group: int) -> None:
@@ -39,6 +39,8 @@ class CatchingUp:
             else:
                 asyncio.get_running_loop().call_later(ASK_AGAIN_S, self._ask, group)
 
-        if not self._ending.stopped.is_set():
+        if group not in self._host.groups:
+            self.behind.discard(group)
+        elif not self._ending.stopped.is_set():
             self._host.read_index(group, answered)
             self._pump()

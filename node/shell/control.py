@@ -110,6 +110,7 @@ class Control:
     # ------------------------------------------------------------------ copied
 
     async def copy_data(self, folder: Path) -> int:
-        """See `NodeControl.copy_data`. All that the replicas have taken in by now is in it."""
+        """Copy the node's data to a folder that is not there yet; its bytes. All that the replicas have taken in by now
+        is in it. Raises OSError."""
         await self._drive.until_stored()
         return await asyncio.get_running_loop().run_in_executor(None, copy_data, self._store, folder)

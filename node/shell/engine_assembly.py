@@ -6,10 +6,11 @@ import socket
 from collections.abc import Callable
 
 from mayfly.cluster.group.settings import GroupSettings
+from mayfly.cluster.host.failure_domains import SEPARATOR
 from mayfly.cluster.host.settings import HostSettings
 from mayfly.cluster.log.group_log import EntryCache
 from mayfly.cluster.raft import Entry
-from mayfly.cluster.versions import LEVELS
+from mayfly.cluster.versions import LEVEL_FEEDS, LEVELS
 from mayfly.node import limits
 from mayfly.node.catalog import Catalog
 from mayfly.node.engine.engine import Engine, EngineSettings
@@ -42,11 +43,13 @@ def make_engine(
         inflight_bytes=limits.INFLIGHT_BYTES,
         unhurried_ms=limits.ACKS_HELD_MS,
     )
+    levels = LEVELS.limited(settings.feature_level_limit)
     host = HostSettings(
         identity.node, list(members.members), identity.replication_factor, settings.tick_ms,
         settings.election_timeout_ms, settings.clock_bound_ms, group,
         bootstrap=not identity.joined,
-    )
+        everywhere=levels.highest < LEVEL_FEEDS,
+    )  # fmt: skip
     addresses = {
         "amqp": str(settings.amqp_address),
         "http": str(settings.http_address),
@@ -63,10 +66,17 @@ def make_engine(
         store=identity.store,
         founders=founders(settings, identity),
         members_version=members.version,
-        failure_domain=settings.failure_domain or socket.gethostname(),
-        levels=LEVELS.limited(settings.feature_level_limit),
+        failure_domain=failure_domain(settings.failure_domain, socket.gethostname()),
+        levels=levels,
+        replace_after_ms=settings.replace_after_ms,
+        shards_per_node=settings.shards_per_node,
     )
     return Engine(
         host, engine, read_entry, EntryCache(settings.cache_bytes),
         random.SystemRandom().randrange, incarnation, log.info, log.debug,
     )
+
+
+def failure_domain(setting: str, host_name: str) -> str:
+    """What a node may be lost together with: its machine, unless the setting says otherwise, or in which zone it is."""
+    return setting + host_name if not setting or setting.endswith(SEPARATOR) else setting

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 
 import grpc
 
-from mayfly.cluster.transport.gate import Objection
+from mayfly.cluster.transport.admission import Objection
 from mayfly.cluster.transport.joining import JoinAnswer, JoinRequest
 from mayfly.cluster.versions import VersionRange, level_fault
 from mayfly.node.catalog import AddMember, MemberAdded, Refusal, RemoveMember
@@ -23,7 +23,7 @@ log = logging.getLogger("mayfly.node")
 
 
 class MembershipShell:
-    """What the running node says to peers about membership. Implements `cluster.transport.gate.Gate`."""
+    """What the running node says to peers about membership. Implements `cluster.transport.admission.Admission`."""
 
     def __init__(
         self, engine: Engine, identity: Identity, cluster: ClusterControl, fail: Callable[[str, bool], None],
@@ -40,7 +40,7 @@ class MembershipShell:
         self._fail = fail
 
     def objection(self, node_id: int, store: str, starts: int, previous: int) -> Objection | None:
-        """See `Gate.objection`."""
+        """See `Admission.objection`."""
         catalog = self._engine.catalog
         member = catalog.members.get(node_id)
         named = (member.store if member is not None else "") or self._known_stores.get(node_id, "")
@@ -64,20 +64,20 @@ class MembershipShell:
         return None
 
     def level_fault(self, levels: VersionRange) -> str:
-        """See `Gate.level_fault`."""
+        """See `Admission.level_fault`."""
         catalog = self._engine.catalog
         return level_fault(levels, catalog.level) if catalog.members.founded else ""
 
     def is_newcomer(self, node_id: int) -> bool:
-        """See `Gate.is_newcomer`: ids grow, so one above all that are known was given out since."""
+        """See `Admission.is_newcomer`: ids grow, so one above all that are known was given out since."""
         return all(record.id < node_id for record in self._engine.catalog.members.all())
 
     def refused(self, peer: int, text: str, removed: bool) -> None:
-        """See `Gate.refused`."""
+        """See `Admission.refused`."""
         self._fail(f"node {peer} says: {text}", removed)
 
     async def join(self, request: JoinRequest) -> JoinAnswer:
-        """See `Gate.join`."""
+        """See `Admission.join`."""
         if request.cluster and request.cluster != self._identity.cluster:
             return self._not_yet(
                 f"cluster {self._identity.cluster} is here, which those seeds have not founded; to come into this one, "

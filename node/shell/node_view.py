@@ -4,20 +4,21 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from mayfly.cluster.transport.counters import PeerCounters
 from mayfly.node.broker.broker import Broker
 from mayfly.node.engine.drain import NOT_DRAINING
 from mayfly.node.engine.engine import Engine
-from mayfly.node.operating.cluster_control import ClusterControl
+from mayfly.node.operating.freshness import Freshness
+from mayfly.node.operating.groups import Groups
 from mayfly.node.operating.operator_login import Logins
 from mayfly.node.operating.ports.metrics import Histogram, Metric
 from mayfly.node.operating.ports.queue_selection import QueueSelection
+from mayfly.node.operating.queues import Queues
 from mayfly.node.operating.turns import STEPS_AT_ONCE, in_turns
 from mayfly.node.operating.views.queue_metrics import queue_metrics
-from mayfly.node.operating.views.queue_views import QueueViews
-from mayfly.node.operating.views.status import alarm_texts, engine_status, group_steps, login_metrics, metric_steps
+from mayfly.node.operating.views.status import alarm_texts, engine_status, login_metrics, metric_steps
 from mayfly.node.settings import NodeSettings
 from mayfly.node.shell.catching_up import CatchingUp
 from mayfly.node.shell.control import Control
@@ -27,9 +28,6 @@ from mayfly.node.shell.peer_protection import peer_warnings, protection
 from mayfly.node.shell.process_memory import MemoryWatch
 from mayfly.node.shell.resource_watch import ResourceWatch
 
-QUEUES_AT_ONCE: Final = 50
-"""Queues of a page before other work gets its turn: a millisecond or two."""
-
 
 @dataclass(frozen=True, slots=True)
 class Shown:
@@ -38,7 +36,9 @@ class Shown:
     settings: NodeSettings
     engine: Engine
     broker: Broker
-    cluster: ClusterControl
+    freshness: Freshness
+    groups: Groups
+    queues: Queues
     ending: Ending
     catching_up: CatchingUp
     control: Control
@@ -56,15 +56,16 @@ class NodeView:
     def __init__(self, node: Shown) -> None:
         self._node = node
         self._started_s = time.monotonic()
-        self._queue_views = QueueViews(node.engine)
 
     def is_live(self) -> bool:
         """Whether the process does its work."""
         return self._node.ending.failure is None
 
     def readiness(self) -> tuple[bool, str]:
-        """Whether clients are served, and if not, why. Alarms don't count: they block publishers, on every node, and
-        the consumers that end them need nodes to connect to. A full disk does: nothing is served behind it."""
+        """Whether clients are served, and if not, why. Of the groups that this node has replicas of, the catalog among
+        them, a leader is to be known; the others are for the nodes that have them to say. Alarms don't count: they
+        block publishers, on every node, and the consumers that end them need nodes to connect to. A full disk does:
+        nothing is served behind it."""
         if not self._node.catching_up.serving:
             return False, "starting: the catalog is not up to date yet"
         if self._node.engine.no_room is not None:
@@ -74,7 +75,7 @@ class NodeView:
         without = [str(group.id) for group in self._node.engine.host.groups.values() if group.leader == 0]
         if without:
             return False, f"no leader known for groups {', '.join(without)}"
-        behind = sorted(self._node.catching_up.behind)
+        behind = sorted(self._node.catching_up.behind & self._node.engine.host.groups.keys())
         if behind:
             return False, f"starting: groups {', '.join(map(str, behind))} are not up to date yet"
         return True, "ready"
@@ -85,7 +86,7 @@ class NodeView:
 
     async def status(self) -> dict[str, object]:
         """The state of the cluster as this node sees it, for people and scripts."""
-        groups = await in_turns(group_steps(self._node.engine, self._node.now_ms()), STEPS_AT_ONCE)
+        groups = await self._node.groups.rows()
         status = engine_status(self._node.engine, self._node.settings.name, self._node.now_ms(), groups)
         memory = {"used_bytes": self._node.memory.used_bytes, "limit_bytes": self._node.memory.limit_bytes}
         peers = {
@@ -119,14 +120,13 @@ class NodeView:
             "uptime": int((time.monotonic() - self._started_s) * 1000),
         }
 
-    def queue_info(self, vhost: str, name: str) -> dict[str, object] | None:
+    async def queue_info(self, vhost: str, name: str) -> dict[str, object] | None:
         """One queue, or None."""
-        return self._queue_views.one(vhost, name, self._node.now_ms())
+        return await self._node.queues.one(vhost, name)
 
     async def queues(self, selection: QueueSelection) -> tuple[list[dict[str, object]], int]:
         """Some queues, and how many more there are."""
-        rows, left_out = self._queue_views.some(selection, self._node.now_ms())
-        return await in_turns(rows, QUEUES_AT_ONCE), left_out
+        return await self._node.queues.some(selection)
 
     def queue_metrics(self, rows: Sequence[Mapping[str, Any]], left_out: int) -> Sequence[Metric]:
         """Metrics of these queues."""
@@ -135,8 +135,8 @@ class NodeView:
     async def freshness(self, vhost: str | None = None, name: str | None = None) -> dict[str, object]:
         """Wait, not long, until what is shown of a queue, or of all, is what the cluster has now."""
         if vhost is None or name is None:
-            return await self._node.cluster.freshness()
-        return await self._node.cluster.freshness_of(vhost, name)
+            return await self._node.freshness.of_all()
+        return await self._node.freshness.of_queue(vhost, name)
 
     async def metrics_snapshot(self) -> list[Metric]:
         """(name, help, type, samples) of every metric."""

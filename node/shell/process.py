@@ -28,6 +28,9 @@ log = logging.getLogger("mayfly.node")
 
 MANY_OBJECTS: Final = 100_000
 """Objects made before the youngest are looked at for cycles: there are hardly any, and each look holds the loop up."""
+RARELY_OLDER: Final = (1, 2000)
+"""After so many looks at the youngest those that were left are looked at, after so many of these all. The next to
+youngest are few then: of twenty times as many, as a large snapshot makes when it is read, a look takes 0.2 s."""
 
 SWITCH_INTERVAL_S: Final = 0.0005
 """How long the loop may keep the interpreter from the disk thread; at Python's 5 ms a write took ten times as long."""
@@ -60,7 +63,7 @@ class NodeProcess:
             raise
 
     async def _start(self) -> Node:
-        gc.set_threshold(MANY_OBJECTS, 20, 100)
+        gc.set_threshold(MANY_OBJECTS, *RARELY_OLDER)
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         files = share_out(allowed_files())
         if files.fault is not None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -43,6 +44,7 @@ class ResourceWatch:
         self._memory = memory
         self._settings = settings
         self._feed = feed
+        self._cpu = CpuWatch()
         self.free_bytes: int | None = None
         """On the disk, when it was last looked; None before that."""
 
@@ -79,6 +81,7 @@ class ResourceWatch:
         before = alarm_texts(self._engine)
         self._engine.disk_space(why_disk)
         self._engine.memory_used(why_memory)
+        self._engine.cpu_used(self._cpu.permille(time.process_time(), time.monotonic()))
         after = alarm_texts(self._engine)
         if bool(before) != bool(after):
             log.warning("publishers are blocked: %s" if after else "publishers go on%s", "; ".join(after))
@@ -92,3 +95,20 @@ class ResourceWatch:
                 self._store.settle()
             self.free_bytes = self._store.free_bytes()
         return disk.look(self.free_bytes)
+
+
+class CpuWatch:
+    """How much of a core a process takes."""
+
+    def __init__(self) -> None:
+        self._before: tuple[float, float] | None = None
+
+    def permille(self, used_s: float, now_s: float) -> int:
+        """Thousandths, since the last look; 0 at the first. `used_s` is what it has taken by now."""
+        before, self._before = self._before, (used_s, now_s)
+        if before is None or now_s <= before[1]:
+            return 0
+        return round(_PERMILLE * (used_s - before[0]) / (now_s - before[1]))
+
+
+_PERMILLE: Final = 1000

@@ -38,7 +38,7 @@ class LocalShard:
         node_id: int,
         source: int,
         port: DutyPort,
-        deliver: Callable[[list[object]], None],
+        deliver: Callable[[Sequence[object]], None],
         entry_commands: int = ENTRY_COMMANDS,
     ) -> None:
         """`source` names this shard's life in transfers (it must never come again).
@@ -47,7 +47,7 @@ class LocalShard:
         self.shard_id: int = shard_id
         self.shard: Shard = Shard(shard_id, node_id, returns_to_place=is_transient(shard_id))
         self.source: int = source
-        self._duties = ShardDuties(self.shard, source, port, self.internal, self.entry)
+        self._duties = ShardDuties(self.shard, source, port, self.internal, self.entry, lambda now_ms: now_ms)
         self._policies = PolicyDuties(self.shard, port.catalog, self.internal)
         self._deliver = deliver
         self._entry_commands = entry_commands

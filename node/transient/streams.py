@@ -32,23 +32,12 @@ from typing import Any, Final
 import msgspec
 
 from mayfly.node.limits import MIB
-from mayfly.node.notice_kinds import ENDED, EVENTS, LOST, RECEIVED, REQUEST, TRANSFER
+from mayfly.node.notice_kinds import RECEIVED, TRANSFER
 from mayfly.node.shard.effects import ConsumerCancelled, Deliver
 from mayfly.node.shard.message import Message
-from mayfly.node.shard.results import (
-    Applied,
-    Attached,
-    Deleted,
-    Detached,
-    GetResult,
-    Gone,
-    Published,
-    Purged,
-    QueueCounts,
-    Refused,
-)
+from mayfly.node.shard.results import GetResult
+from mayfly.node.shard.travel import Packer, Unpacker
 
-KINDS: Final = frozenset((REQUEST, EVENTS, LOST, TRANSFER, RECEIVED, ENDED))
 UNORDERED: Final = frozenset((TRANSFER, RECEIVED))
 """Kinds that belong to no stream: they may overtake the others and be overtaken (`cluster.host.frame.Frame`)."""
 
@@ -63,21 +52,12 @@ _EVENTS_HEAD: Final = Struct("<QQI")
 _STREAM: Final = Struct("<Q")
 _RECEIVED: Final = Struct("<QQQ")
 
+_MESSAGE_FIELDS: Final = 8
+_ACQUIRED: Final = 6
+
 _RESULT: Final = 0
 _DELIVER: Final = 1
 _CANCELLED: Final = 2
-
-_GONE: Final = 1
-_COUNTS: Final = 2
-_GOT: Final = 3
-_ATTACHED: Final = 4
-_DETACHED: Final = 5
-_REFUSED: Final = 6
-_PURGED: Final = 7
-_DELETED: Final = 8
-_DONE: Final = 9
-_STORED: Final = 10
-_PUBLISHED: Final = 11
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _units_decoder: Final = msgspec.msgpack.Decoder(list[tuple[int, bytes]])
@@ -156,13 +136,11 @@ class EventsWriter:
 
     def __init__(self, entry: Callable[[int], bytes], most_bytes: int = NOTICE_BYTES) -> None:
         """`entry(index)` gives the payload that a message refers to. `most_bytes`: contents in one notice."""
-        self._entry = entry
+        self._packer = _GuestPacker(entry)
         self._most_bytes = most_bytes
         self._full: list[tuple[list[list[object]], list[bytes]]] = []
         """Items and contents of the notices before the last."""
         self._items: list[list[object]] = []
-        self._contents: list[bytes] = []
-        self._size = 0
 
     def __bool__(self) -> bool:
         return bool(self._items) or bool(self._full)
@@ -171,7 +149,7 @@ class EventsWriter:
         """The answer to the next command somebody waits for."""
         if isinstance(result, GetResult) and result.message is not None:
             self._make_room(result.message)
-        self._items.append([_RESULT, *self._packed_result(result)])
+        self._items.append([_RESULT, *self._packer.result(result)])
 
     def effect(self, effect: object) -> None:
         """A delivery or cancellation."""
@@ -183,7 +161,7 @@ class EventsWriter:
                     self._full[-1][0].append(item)
                     messages = []
                     item = [_DELIVER, effect.consumer_id, effect.first_delivery_id + place, messages]
-                messages.append(self._packed_message(message))
+                messages.append(self._packer.message(message))
             self._items.append(item)
         elif isinstance(effect, ConsumerCancelled):
             self._items.append([_CANCELLED, effect.consumer_id, effect.queue_id])
@@ -200,51 +178,34 @@ class EventsWriter:
 
     def _make_room(self, message: Message) -> bool:
         """Begin another notice if this one is too full for the message."""
-        if not self._size or self._size + message.content_length <= self._most_bytes:
+        size_bytes = self._packer.size_bytes
+        if not size_bytes or size_bytes + message.content_length <= self._most_bytes:
             return False
         self._begin_another()
         return True
 
     def _begin_another(self) -> None:
-        self._full.append((self._items, self._contents))
-        self._items, self._contents, self._size = [], [], 0
+        self._full.append((self._items, self._packer.take()))
+        self._items = []
 
-    def _packed_message(self, message: Message) -> list[int]:
-        # How often it came back, for the word redelivered: a guest tells its client no counts of transient queues.
-        offset = self._size
-        length = message.content_length
-        self._contents.append(self._entry(message.index)[message.offset : message.offset + length])
-        self._size += length
-        return [
-            offset, message.key_length, message.header_length, message.body_length, message.enqueued_ms,
-            message.deadline_ms, abs(message.acquired_count), message.ttl_ms,
-        ]  # fmt: skip
 
-    def _packed_result(self, result: object) -> list[object]:
-        if result is None:
-            return [_STORED]
-        if isinstance(result, GetResult):
-            message = None if result.message is None else self._packed_message(result.message)
-            return [_GOT, message, result.delivery_id, result.ready_count, result.try_again]
-        if isinstance(result, QueueCounts):
-            return [_COUNTS, result.ready, result.consumers, result.created]
-        if isinstance(result, Gone):
-            return [_GONE, result.queue_id, result.reason]
-        if isinstance(result, Attached):
-            return [_ATTACHED, result.consumers]
-        if isinstance(result, Detached):
-            return [_DETACHED]
-        if isinstance(result, Refused):
-            return [_REFUSED, result.reason]
-        if isinstance(result, Purged):
-            return [_PURGED, result.messages]
-        if isinstance(result, Deleted):
-            return [_DELETED, result.messages]
-        if isinstance(result, Published):
-            return [_PUBLISHED, result.refused]
-        if isinstance(result, Applied):
-            return [_DONE]
-        raise TypeError(f"a result that cannot travel: {result!r}")
+class _GuestPacker(Packer):
+    """A guest tells its client no counts of transient queues: of how often a message came back it is told enough for
+    the word redelivered."""
+
+    def message(self, message: Message) -> list[int]:
+        """See `Packer.message`."""
+        fields = super().message(message)[:_MESSAGE_FIELDS]
+        fields[_ACQUIRED] = abs(fields[_ACQUIRED])
+        return fields
+
+
+class _GuestUnpacker(Unpacker):
+    """What a `_GuestPacker` made."""
+
+    def message(self, fields: Sequence[int]) -> Message:
+        """See `Unpacker.message`."""
+        return super().message([*fields, 0])
 
 
 class Events:
@@ -259,16 +220,16 @@ class Events:
         except (struct.error, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise MalformedNotice(str(error)) from error
         self.payload = data
-        self._base = start + length
+        self._unpacker = _GuestUnpacker(data, start + length, self.sequence)
 
     def items(self) -> Iterator[tuple[bool, object]]:
         """(whether it is a result, result or effect), in order.  Raises MalformedNotice."""
         for item in self._items:
             try:
                 if item[0] == _RESULT:
-                    yield True, self._result(item)
+                    yield True, self._unpacker.result(item[1:])
                 elif item[0] == _DELIVER:
-                    messages = [self._message(fields) for fields in item[3]]
+                    messages = [self._unpacker.message(fields) for fields in item[3]]
                     yield False, Deliver(int(item[1]), int(item[2]), messages, NOBODY)
                 elif item[0] == _CANCELLED:
                     yield False, ConsumerCancelled(int(item[1]), int(item[2]), NOBODY)
@@ -276,39 +237,3 @@ class Events:
                     raise MalformedNotice(f"unknown item {item[0]!r}")
             except (IndexError, TypeError, ValueError, OverflowError) as error:
                 raise MalformedNotice(str(error)) from error
-
-    def _message(self, fields: list[int]) -> Message:
-        offset, key, header, body, enqueued_ms, deadline_ms, count, ttl_ms = fields
-        start = self._base + offset
-        if min(offset, key, header, body) < 0 or start + key + header + body > len(self.payload):
-            raise MalformedNotice("a message reaches past its notice")
-        return Message(
-            self.sequence, start, key, header, body, enqueued_ms, deadline_ms, 0, ttl_ms, acquired_count=count
-        )
-
-    def _result(self, item: list[Any]) -> object:
-        kind = item[1]
-        if kind == _STORED:
-            return None
-        if kind == _GOT:
-            message = None if item[2] is None else self._message(item[2])
-            return GetResult(message, item[3], item[4], item[5])
-        if kind == _COUNTS:
-            return QueueCounts(item[2], item[3], item[4])
-        if kind == _GONE:
-            return Gone(item[2], item[3])
-        if kind == _ATTACHED:
-            return Attached(item[2])
-        if kind == _DETACHED:
-            return Detached()
-        if kind == _REFUSED:
-            return Refused(item[2])
-        if kind == _PURGED:
-            return Purged(item[2])
-        if kind == _DELETED:
-            return Deleted(item[2])
-        if kind == _PUBLISHED:
-            return Published([int(position) for position in item[2]])
-        if kind == _DONE:
-            return Applied()
-        raise MalformedNotice(f"unknown result {kind!r}")

@@ -7,7 +7,7 @@ See `node.transient.streams` for what travels.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -263,7 +263,7 @@ class TransientShards:
         self.local.guests.discard(guest.session)
         self.local.close_session(guest.session)
 
-    def _deliver(self, effects: list[object]) -> None:
+    def _deliver(self, effects: Sequence[object]) -> None:
         """Effects of one entry of the local shard: to our own broker, and to the guests."""
         if not self._guest_of:
             own = effects

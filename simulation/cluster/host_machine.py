@@ -13,8 +13,10 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from hashlib import blake2b
 from typing import Any
 
+from mayfly.cluster.group.fed_entry import FedEntry, MalformedFeed
 from mayfly.cluster.group.sessions import SessionKey
 from mayfly.cluster.group.state_machine import BadSnapshot
+from mayfly.cluster.host.failure_domains import path_of
 from mayfly.cluster.host.placement import first_plan, replanned
 from simulation.cluster.raft_invariants import InvariantError
 
@@ -92,7 +94,7 @@ class Directory:
         self.version += 1
         voting = [id for id, its in sorted(self.states.items()) if its == MEMBER]
         if voting:
-            domains = {id: self._domain(id) for id in voting}
+            domains = {id: path_of(self._domain(id)) for id in voting}
             self.plan = replanned(self.plan, voting, self._replication_factor, (), domains)
 
     def present(self) -> list[int]:
@@ -124,6 +126,68 @@ between them."""
 
 RESTORE_TAKES = 12
 """Steps to read a snapshot are fewer than this: elections, newer snapshots and crashes fall between them."""
+
+
+class Echo:
+    """The effect of a client's command: its node hears of it, with what the log has."""
+
+    __slots__ = ("client", "digest", "index", "number", "session")
+
+    def __init__(self, session: SessionKey, client: int, number: int, index: int, digest: bytes = b"") -> None:
+        self.session = session
+        self.client = client
+        self.number = number
+        self.index = index
+        self.digest = digest
+        """Of the entry's payload, where it came over the network."""
+
+
+def payload_digest(data: bytes) -> bytes:
+    """What an echo carries of a payload."""
+    return blake2b(data, digest_size=8).digest()
+
+
+class EchoCodec:
+    """The `FeedCodec` of chain machines: JSON, a part for each entry, or one for each echo."""
+
+    def encode(
+        self, entries: Sequence[FedEntry], payload: Callable[[int], bytes], most_bytes: int
+    ) -> list[tuple[int, bytes]]:
+        """See `FeedCodec`."""
+        parts: list[tuple[int, bytes]] = []
+        for entry in entries:
+            echoes = [
+                [it.client, it.number, it.index, payload_digest(payload(it.index)).hex()]
+                for it in entry.effects
+                if isinstance(it, Echo)
+            ]
+            parts += [(0, json.dumps([0, [], [echo], None]).encode()) for echo in echoes[1:]]
+            parts.append((1, json.dumps([entry.index, entry.answers, echoes[:1], entry.ended]).encode()))
+        return parts
+
+    def decode(self, parts: Sequence[bytes], session: SessionKey) -> tuple[list[FedEntry], dict[int, bytes]]:
+        """See `FeedCodec`."""
+        entries: list[FedEntry] = []
+        later: list[Echo] = []
+        for part in parts:
+            try:
+                index, answers, echoes, ended = json.loads(part)
+            except ValueError as error:
+                raise MalformedFeed(str(error)) from error
+            read = [Echo(session, client, number, at, bytes.fromhex(it)) for client, number, at, it in echoes]
+            if not index:
+                later += read
+                continue
+            entry = FedEntry(index)
+            entry.answers = [
+                (sequence, None if results is None else [tuple(it) for it in results])
+                for sequence, results in answers
+            ]
+            entry.effects = [*read, *later]
+            entry.ended = None if ended is None else tuple(ended)
+            later = []
+            entries.append(entry)
+        return entries, {}
 
 
 class _SlowSnapshot:
@@ -191,6 +255,8 @@ class ChainMachine:
         self._hashed: list[bytes] = []
         self._keeps = False
         self._released: list[int] = []
+        self._listeners: set[int] = set()
+        self._echoes: list[Echo] = []
 
     def begin(self, index: int, time_ms: int, led_ms: int, data: bytes) -> None:
         """See `StateMachine`."""
@@ -218,6 +284,8 @@ class ChainMachine:
                         f"entry {self.index}: command {second} of client {first} comes after its command {last}: {what}"
                     )
                 self.counters[first] = second
+                if session is not None and session[0] in self._listeners:
+                    self._echoes.append(Echo(session, first, second, self.index))
                 self._keeps = self._keeps or kind == KEEP
             elif kind != BARRIER and self.directory is not None:
                 outcome = self.directory.apply(kind, first, second)
@@ -239,9 +307,18 @@ class ChainMachine:
         """See `StateMachine`."""
         self._hashed.append(b"over %d %d" % session)
 
-    def take_effects(self) -> Sequence[object]:
-        """There are none."""
-        return ()
+    def take_effects(self) -> Sequence[Echo]:
+        """See `StateMachine`."""
+        echoes, self._echoes = self._echoes, []
+        return echoes
+
+    def listen(self, nodes: Collection[int]) -> None:
+        """See `StateMachine`."""
+        self._listeners = set(nodes)
+
+    def needs(self, told: object) -> Collection[int]:
+        """See `StateMachine`."""
+        return (told.index,) if isinstance(told, Echo) else ()
 
     def audience(self) -> Collection[int] | None:
         """In group 0 everybody, as in a catalog; elsewhere nobody but who asked."""

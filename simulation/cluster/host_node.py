@@ -13,8 +13,9 @@ from functools import partial
 from random import Random
 from typing import Protocol
 
+from mayfly.cluster.group.state_machine import Effect
 from mayfly.cluster.host.frame import Frame
-from mayfly.cluster.host.host import Host
+from mayfly.cluster.host.host import Host, HostParts
 from mayfly.cluster.host.host import HostOutput as HostOutput
 from mayfly.cluster.host.settings import HostSettings
 from mayfly.cluster.log.batch import CorruptEntry, MissingEntry, WriteBatch
@@ -23,7 +24,7 @@ from mayfly.cluster.raft import Entry, MessageType, RaftMessage
 from simulation.cluster import host_machine as commands
 from simulation.cluster.carried import carried
 from simulation.cluster.host_invariants import HostObserver
-from simulation.cluster.host_machine import ChainMachine, Directory
+from simulation.cluster.host_machine import ChainMachine, Directory, Echo, EchoCodec, payload_digest
 from simulation.cluster.host_scenario import HostScenario
 from simulation.cluster.machine import Machine, ProcessEnds
 from simulation.cluster.memory_store import SimulatedDisk
@@ -104,6 +105,10 @@ class HostWorld(Protocol):
         """A leader showed a node that it once had more."""
         ...
 
+    def has_voters(self, group: int, voters: Sequence[int]) -> bool:
+        """Whether a group's leader shows these voters, and no change under way."""
+        ...
+
     def count(self, what: str) -> None:
         """Something happened; tests want to see that it does."""
         ...
@@ -140,16 +145,22 @@ class HostNode:
         groups = range(profile.groups)
         founders = known.members if known.joined else world.scenario.founders
         self.directory = Directory(founders, list(groups), profile.replication_factor, profile.domain)
-        self.machines = {group: self._machine(group) for group in groups}
+        self.machines: dict[int, ChainMachine] = {}
+        self._echoed: dict[int, int] = {}
+        """Group -> the last number of its client that was heard of."""
+        self._lost: dict[int, None] = {}
+        """Groups in which a session was lost since."""
         self.clients = {group: world.new_client() for group in groups}
         settings = HostSettings(
             self.id, known.members, profile.replication_factor, profile.tick_ms,
             profile.election_timeout_ms, profile.clock_bound_ms, profile.group(), bootstrap=not known.joined,
+            everywhere=profile.everywhere,
         )  # fmt: skip
-        self.host = Host(
-            settings, dict(self.machines), self, self._read_entry, EntryCache(profile.cache_bytes), random.randrange,
-            machine.life << _STARTS_SHIFT, LOST, world.tell,
+        parts = HostParts(
+            self._machine, self, EchoCodec(), self._read_entry, EntryCache(profile.cache_bytes), random.randrange, LOST,
+            world.tell,
         )  # fmt: skip
+        self.host = Host(settings, groups, parts, machine.life << _STARTS_SHIFT)
         stored = disk.load()
         for group, shown in stored.items():
             world.observers[group].loaded(self.id, known.store, shown.hard_state)
@@ -161,11 +172,12 @@ class HostNode:
 
     def _machine(self, group: int) -> ChainMachine:
         observer = self._world.observers[group]
-        return ChainMachine(
+        self.machines[group] = ChainMachine(
             self.directory if group == CATALOG else None,
             lambda index, data: observer.applying(self.id, Entry(self._term(group, index), index, 0, data)),
             lambda index, digest: observer.has_state(self.id, index, digest),
         )
+        return self.machines[group]
 
     def _term(self, group: int, index: int) -> int:
         return self.host.groups[group].log.term(index)
@@ -211,7 +223,7 @@ class HostNode:
 
     def read_back(self, group: int, choice: int) -> None:
         """Read a payload that is kept, from the log, as a delivery does."""
-        if group in self._commits:
+        if group in self._commits or group not in self.machines:
             # What it holds is of its snapshot; the log goes on to where some of it has been released.
             return
         kept = self.machines[group].kept
@@ -224,18 +236,22 @@ class HostNode:
     def _read_all_kept(self) -> None:
         """Once after the start: whatever the state refers to is there, as clients that wait for it would find."""
         for group, commit in list(self._commits.items()):
-            if self.host.groups[group].applied >= commit:
+            if group not in self.host.groups:
+                del self._commits[group]
+            elif self.host.groups[group].applied >= commit:
                 del self._commits[group]
                 for choice in range(len(self.machines[group].kept)):
                     self.read_back(group, choice)
 
     def read_index(self, group: int) -> None:
         """Read what is current: all that any replica has applied by now must be there."""
+        if group not in self.host.groups or self.host.sessions[group].is_fed:
+            return
         observer = self._world.observers[group]
         least = observer.highest_applied
 
         def current(result: object) -> None:
-            if result is None:
+            if result is None and group in self.machines:
                 if self.machines[group].index < least:
                     raise InvariantError(
                         f"stale read at node {self.id}: group {group} is at {self.machines[group].index} here, "
@@ -247,12 +263,42 @@ class HostNode:
 
     # ------------------------------------------------------------------ what the host tells
 
-    def group_effects(self, group: int, effects: Sequence[object]) -> None:
-        """There are none."""
+    def group_effects(self, group: int, effects: Sequence[Effect]) -> None:
+        """Each command of this life's client echoes once, in order, with what the log has."""
+        client, observer = self.clients[group].number, self._world.observers[group]
+        for echo in effects:
+            if not isinstance(echo, Echo) or echo.client != client:
+                continue
+            before = self._echoed.get(group, 0)
+            if echo.number <= before or (echo.number > before + 1 and group not in self._lost):
+                raise InvariantError(
+                    f"node {self.id} is told of command {echo.number} of group {group} after that of {before}"
+                )
+            self._echoed[group] = echo.number
+            self._lost.pop(group, None)
+            if self.host.sessions[group].is_fed:
+                self._world.count("fed")
+                known = observer.applied.get(echo.index)
+                # What the replica here has kept for it comes without a digest, and is read from its log.
+                digest = echo.digest or payload_digest(self.host.sessions[group].payload(echo.index))
+                if known is None or payload_digest(known.data) != digest:
+                    raise InvariantError(f"node {self.id} is told another payload of entry {echo.index}")
 
     def group_session_lost(self, group: int) -> None:
         """What was pending goes on in a new session."""
-        self._world.count("session lost")
+        self._lost[group] = None
+        self._world.count("fed session lost" if self.host.sessions[group].is_fed else "session lost")
+
+    def group_taken_up(self, group: int) -> None:
+        """A replica begins."""
+        self._world.count("taken up")
+
+    def group_given_up(self, group: int) -> None:
+        """A replica is no more."""
+        del self.machines[group]
+        if group in self.rebuilding:
+            self.rebuilding.remove(group)
+        self._world.count("given up")
 
     def group_applied(self, group: int) -> None:
         """Follow the members that the catalog has; older ones than were known before are passed over."""
@@ -265,7 +311,8 @@ class HostNode:
         self._seen_version = self.known.version = directory.version
         self.known.members = directory.present()
         self.known.stores.update(directory.stores)
-        self.host.set_members(self.known.members, directory.plan, self.machine.now_ms())
+        everywhere = self._world.scenario.profile.everywhere
+        self.host.set_members(self.known.members, directory.plan, self.machine.now_ms(), everywhere)
         life = self.machine.life
         self.machine.queue.after(0, lambda: self._follow_members(life))
 
@@ -344,11 +391,7 @@ class HostNode:
             self.submit(CATALOG, commands.BARRIER, 0, 0, passed)
         if host.groups[CATALOG].established:
             leaving = [node for node, state in directory.states.items() if state == commands.LEAVING]
-            if leaving and all(
-                not host.groups[id].conf_state.voters_outgoing
-                and set(host.groups[id].conf_state.voters) == set(directory.plan[id])
-                for id in host.groups
-            ):
+            if leaving and all(self._world.has_voters(id, directory.plan[id]) for id in directory.plan):
                 for node in leaving:
                     self.submit(CATALOG, commands.GONE, node, 0)
 
@@ -357,12 +400,18 @@ class HostNode:
         directory = self.directory
         if any(state in (commands.JOINING, commands.LEAVING) for state in directory.states.values()):
             return False
-        replicas = set(directory.present())
-        for id, group in self.host.groups.items():
+        for id, chosen in directory.plan.items():
+            everywhere = self._world.scenario.profile.everywhere or id == CATALOG
+            replicas = set(directory.present() if everywhere else chosen)
+            group = self.host.groups.get(id)
+            if group is None or self.id not in replicas:
+                if group is not None or self.id in replicas:
+                    return False
+                continue
             conf = group.conf_state
-            if conf.voters_outgoing or set(conf.voters) != set(directory.plan[id]):
+            if conf.voters_outgoing or set(conf.voters) != set(chosen):
                 return False
-            if {*conf.voters, *conf.learners} != replicas:
+            if {*conf.voters, *conf.learners} != replicas or self.host.sessions[id].is_fed:
                 return False
         return True
 

@@ -36,6 +36,8 @@ class HostProfile:
     cache_bytes: int = 1 << 20
     inflight_bytes: int = 1 << 20
     refusal_ms: int = 1_500
+    everywhere: bool = True
+    """Whether every node has a replica of every group, and not of the first alone (`LEVEL_FEEDS`)."""
     nodes_per_domain: int = 1
     """So many nodes, in the order of their ids, are in one failure domain, and the directory knows it."""
 
@@ -99,16 +101,22 @@ def draw_scenario(seed: int) -> HostScenario:
     appetite = faults.draw_appetite(random, (*faults.KINDS, *faults.DISK_KINDS))
     more = random.sample(faults.DISK_KINDS, random.choice((0, 0, 1, 2)))
     appetite = replace(appetite, kinds=(*appetite.kinds, *more))
+    groups, factor = random.choice((1, 1, 2)), random.choice((3, 3, 5))
+    placing = stream(seed, "host placing")
+    everywhere = placing.random() < 0.5
+    if not everywhere:
+        groups, factor = placing.choice((2, 3, 4)), placing.choice((1, 2, 3, 3, 3))
     return HostScenario(
         seed=seed,
         founders=founders,
         profile=HostProfile(
-            groups=random.choice((1, 1, 2)),
-            replication_factor=random.choice((3, 3, 5)),
+            groups=groups,
+            replication_factor=factor,
             session_window=random.choice((1, 4)),
             entry_bytes=random.choice((200, 1 << 15)),
             compact_entries=random.choice((8, 8, 20, 10_000)),
             cache_bytes=random.choice((0, 3_000, 1 << 20)),
+            everywhere=everywhere,
         ),
         links=LinkProfile(
             base_us=random.choice((500, 5_000)),

@@ -6,6 +6,7 @@ from random import Random
 ADD = "add"
 REMOVE = "remove"
 REPLACE = "replace"
+ADD_SHARDS = "add shards"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -49,9 +50,14 @@ class Founder(Actor):
         ]
         for bound in topology.exchanges.values():
             steps += [commands.Queue.Bind(0, queue, bound.name, "") for queue in bound.queues]
-        for step in steps[:-1]:
-            self.call(step, lambda result: None)
-        self.call(steps[-1], lambda result: self._complete())
+        self._next(deque(steps))
+
+    def _next(self, steps: deque[Frame]) -> None:
+        """One after the other: with slow disks all of them take longer than one has patience for."""
+        if steps:
+            self.call(steps.popleft(), lambda result: self._next(steps))
+        else:
+            self._complete()
 
     def _complete(self) -> None:
         self.finish()

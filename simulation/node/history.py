@@ -82,6 +82,8 @@ class Delivery:
     settled_us: int | None = None
     source_clock_ms: int = -1
     """The newest clock of the shard of the queue it died in last, when it arrived here; -1 if not probed."""
+    shard: int = -1
+    """That of its queue; -1 if not probed."""
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -202,6 +204,11 @@ class History:
     disappearances: list[Disappearance] = field(default_factory=list)
     touched: dict[str, None] = field(default_factory=dict)
     """Queues that anyone tried to consume or get from before the drain."""
+    moved: dict[str, None] = field(default_factory=dict)
+    """Queues that were to move to another shard: of those no shard's clock tells all, and nodes go over at different
+    moments."""
+    session_ends: list[tuple[int, int]] = field(default_factory=list)
+    """When a session of some node with a shard was seen to be over, and of which shard."""
     given_up: list[tuple[int, str, int]] = field(default_factory=list)
     """Since when, who and at which node: clients that got no answer for as long as their patience lasts."""
     present_at_end: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""An operator who adds, removes and replaces nodes while everything else goes on.
+"""An operator who adds, removes and replaces nodes, and adds shards, while everything else goes on.
 
 What is to be done, and when, is drawn before the run from a stream of its own; on which node follows from what is
 there by then. A node is only given up for dead when the others can do without it: an operator who takes away a
@@ -13,12 +13,13 @@ from typing import Protocol
 
 from mayfly.cluster.host.frame import Frame
 from mayfly.cluster.log.batch import WriteBatch
-from mayfly.cluster.versions import LEVELS
+from mayfly.cluster.versions import LEVEL_FEEDS, LEVELS
 from mayfly.node.broker.cluster_facade import SESSION_LOST
-from mayfly.node.catalog import AddMember, CatalogCommand, MemberAdded, RemoveMember
+from mayfly.node.catalog import AddMember, AddShards, CatalogCommand, Done, MemberAdded, RemoveMember
+from mayfly.node.numbers import CATALOG_GROUP
 from simulation.cluster.cluster import SimulatedCluster
 from simulation.cluster.events import MILLISECOND_US, EventQueue
-from simulation.cluster.membership_change import ADD, REMOVE, REPLACE, Change
+from simulation.cluster.membership_change import ADD, ADD_SHARDS, REMOVE, REPLACE, Change
 from simulation.cluster.randomness import stream
 from simulation.cluster.trace import Trace
 from simulation.node.nodes import Acquaintance, SimulatedNode
@@ -33,6 +34,13 @@ def draw_changes(seed: int, start_us: int, end_us: int) -> tuple[Change, ...]:
     count = random.choice((0, 0, 0, 1, 2, 4))
     times = sorted(random.randint(start_us, end_us) for _ in range(count))
     return tuple(Change(at_us, random.choice((ADD, ADD, REMOVE, REPLACE))) for at_us in times)
+
+
+def draw_growth(seed: int, start_us: int, end_us: int) -> tuple[Change, ...]:
+    """When shards are added in the run of a seed; in every second one never."""
+    random = stream(seed, "added shards")
+    times = sorted(random.randint(start_us, end_us) for _ in range(random.choice((0, 0, 1, 2))))
+    return tuple(Change(at_us, ADD_SHARDS) for at_us in times)
 
 
 class OperatedCluster(Protocol):
@@ -61,6 +69,8 @@ class Operator:
     def __init__(self, simulation: OperatedCluster, seed: int, changes: tuple[Change, ...], until_us: int) -> None:
         self.done = 0
         """How many changes were made."""
+        self.growths = 0
+        """How often shards were added."""
         self._simulation = simulation
         self._queue = simulation.queue
         self._random: Random = stream(seed, "operator")
@@ -98,6 +108,9 @@ class Operator:
     def _make(self, kind: str) -> None:
         if self._queue.now_us > self._until_us:
             return
+        if kind == ADD_SHARDS and not self.busy:
+            self._add_shards()
+            return
         if self.busy or self._simulation.impaired():
             self._queue.after(_PAUSE_US, lambda: self._make(kind))
             return
@@ -117,6 +130,21 @@ class Operator:
         else:
             self._at_work = False
             self.start()
+
+    def _add_shards(self) -> None:
+        """Whatever the cluster goes through: it is refused where too few nodes are up."""
+        program = self._some_program()
+        if program is None or not program.engine.catalog.members.founded:
+            self._queue.after(_PAUSE_US, lambda: self._make(ADD_SHARDS))
+            return
+        total = program.engine.catalog.shard_count + self._random.randint(1, 3)
+        self._simulation.trace.add("operator", ADD_SHARDS, total)
+        self._at_work = True
+        self._ask(AddShards(total), self._shards_added)
+
+    def _shards_added(self, answer: object, at: SimulatedNode) -> None:
+        self.growths += isinstance(answer, Done)
+        self._finished(ADD_SHARDS)
 
     def _finished(self, kind: str) -> None:
         if kind == REPLACE:
@@ -194,11 +222,18 @@ class Operator:
 def settled(program: SimulatedNode) -> bool:
     """Whether every replica of the node shows the members that the plan of its catalog wants."""
     members = program.engine.catalog.members
-    replicas = {record.id for record in members.with_replicas()}
+    everyone = {record.id for record in members.with_replicas()}
     if any(record.state != "member" for record in members.with_replicas()):
         return False
     for id, voters in members.plan.items():
-        present = program.engine.host.groups[id].conf_state
+        everywhere = id == CATALOG_GROUP or program.engine.catalog.level < LEVEL_FEEDS
+        replicas = everyone if everywhere else set(voters)
+        group = program.engine.host.groups.get(id)
+        if program.machine.id not in replicas or group is None:
+            if group is not None or program.machine.id in replicas:
+                return False
+            continue
+        present = group.conf_state
         if present.voters_outgoing or set(present.voters) != set(voters):
             return False
         if set(present.voters) | set(present.learners) != replicas:

@@ -19,6 +19,7 @@ from mayfly.cluster.host.settings import HostSettings
 from mayfly.cluster.log.batch import CorruptEntry, MissingEntry, WriteBatch
 from mayfly.cluster.log.group_log import EntryCache
 from mayfly.cluster.raft import Entry, MessageType
+from mayfly.cluster.versions import LEVEL_FEEDS, LEVELS, VersionRange
 from mayfly.node.broker.broker import Broker
 from mayfly.node.broker.cluster_facade import OnDone
 from mayfly.node.broker.connection import ClientConnection
@@ -49,6 +50,8 @@ class NodeProfile:
 
     shards: int = 3
     replication_factor: int = 3
+    level: int = LEVELS.highest
+    """The highest feature level that the nodes know."""
     tick_ms: int = 50
     heartbeat_ms: int = 100
     election_timeout_ms: int = 700
@@ -61,6 +64,7 @@ class NodeProfile:
     compact_entries: int = 20_000
     cache_bytes: int = 1 << 20
     window_bytes: int = CONSUMER_WINDOW_BYTES
+    replace_after_ms: int = 600_000
 
 
 @dataclass(slots=True)
@@ -75,6 +79,10 @@ class Acquaintance:
     name: str = ""
     store: str = ""
     failure_domain: str = ""
+
+
+QUIET_AFTER_MS = 200
+"""Nodes have no clients for a moment only here, between those that come and go."""
 
 
 class SimulatedNode:
@@ -102,18 +110,30 @@ class SimulatedNode:
         self.engine = _make_engine(machine.id, machine.life, self._read_entry, known, profile, random)
         self.engine.membership.changed = self._members_changed
         self.first_write = self.engine.start(disk.load(), machine.now_ms())
-        self.seen = [Seen(group_id, group) for group_id, group in self.engine.host.groups.items()]
-        """What the probe saw of each group the last time."""
+        self._seen: dict[int, Seen] = {}
         self.broker = Broker(
             probe.watch(self), lambda: random.randbytes(16), BrokerSettings(consumer_window_bytes=profile.window_bytes)
         )
         self.engine.broker = probe.watch_effects(self, self.broker)
+        self.engine.quiet.quiet_after_ms = QUIET_AFTER_MS
         self.drain = Drain(self.engine.host, self.broker, self, DrainSettings(0, DRAIN_ACKS_MS, DRAIN_TIMEOUT_MS))
         self._random = random
         self._sockets: dict[int, ServerSocket] = {}
         self._next_socket = 0
         self._dirty: dict[int, ServerSocket] = {}
         self.engine.catalog_barrier(self._become_ready)
+
+    @property
+    def seen(self) -> list[Seen]:
+        """What the probe saw of each replica that is here, the last time."""
+        groups = self.engine.host.groups
+        if list(self._seen) != list(groups):
+            known = self._seen
+            self._seen = {
+                id: known[id] if id in known and known[id].group is group else Seen(id, group)
+                for id, group in groups.items()
+            }
+        return list(self._seen.values())
 
     def _read_entry(self, group: int, index: int) -> Entry:
         """Read an entry back. One that rotted is noted and ends the process; the next start rebuilds its replica."""
@@ -426,6 +446,7 @@ def _make_engine(
         profile.clock_bound_ms,
         group,
         bootstrap=not known.joined,
+        everywhere=profile.level < LEVEL_FEEDS,
     )
     founders = [] if known.joined else [(id, f"node-{id}", f"machine {id}") for id in known.founders]
     settings = EngineSettings(
@@ -438,6 +459,8 @@ def _make_engine(
         founders,
         known.version,
         known.failure_domain,
+        VersionRange(LEVELS.lowest, profile.level),
+        profile.replace_after_ms,
     )
     return Engine(
         host, settings, read_entry, EntryCache(profile.cache_bytes), random.randrange, life << 20

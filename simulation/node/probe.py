@@ -14,22 +14,25 @@ from hashlib import sha256
 from typing import Any, Protocol
 
 from mayfly.cluster.group.group import Group
-from mayfly.cluster.group.sessions import OPEN
+from mayfly.cluster.group.sessions import is_open as is_open_state
 from mayfly.node.amqp.content import Content
 from mayfly.node.broker.access_counts import AccessCounts
 from mayfly.node.broker.cluster_facade import ClusterEvents, ClusterFacade, OnDone, ShardHandle
 from mayfly.node.catalog import Catalog, CatalogCommand, QueueRecord
+from mayfly.node.duties.catalog_spread import SPREAD_WITHIN_MS
 from mayfly.node.engine.engine import Engine
 from mayfly.node.numbers import CATALOG_GROUP
 from mayfly.node.shard.effects import Deliver
 from mayfly.node.shard.message import Message
 from mayfly.node.shard.results import GetResult
 from simulation.cluster.clocks import EPOCH_MS
-from simulation.cluster.events import EventQueue
+from simulation.cluster.events import MILLISECOND_US, EventQueue
 from simulation.cluster.machine import Machine
 from simulation.node.history import Decision, Disappearance, History
 
 DIGEST_EVERY = 16
+PATIENCE_US = (SPREAD_WITHIN_MS - 100) * MILLISECOND_US
+"""So long a change waits for every node that is there, whatever else is slow."""
 
 
 class StateError(AssertionError):
@@ -56,7 +59,11 @@ class ProbedNode(Protocol):
 
     machine: Machine[Any, Any]
     engine: Engine
-    seen: list[Seen]
+
+    @property
+    def seen(self) -> list[Seen]:
+        """What the probe saw of each replica, the last time."""
+        ...
 
 
 class Probe:
@@ -70,6 +77,10 @@ class Probe:
         self.shard_of: dict[str, int] = {}
         """The shard of each queue, as last seen in a catalog."""
         self.digests_compared = 0
+        self.spreads_without_all = 0
+        """Changes that were answered, rightly, while a node without clients was behind."""
+        self._nodes: dict[int, ProbedNode] = {}
+        """The newest life of each."""
         self.clock_limit_ms: int | None = None
         """How far ahead of true time a group's clock may be; None where too few clocks are right to say."""
         self._leaders: dict[tuple[int, int], int] = {}
@@ -81,7 +92,36 @@ class Probe:
 
     def watch(self, node: ProbedNode) -> ClusterFacade:
         """The engine of a node as its broker shall see it: answers to gets are looked at on their way."""
+        self._nodes[node.machine.id] = node
         return _WatchedCluster(self, node)
+
+    def spread_is_over(self, node: ProbedNode, index: int, since_us: int) -> None:
+        """A node is about to answer a change of the catalog, of this entry, for which it waited since then: every node
+        that serves clients and is there has it."""
+        if self._queue.now_us - since_us >= PATIENCE_US:
+            return  # Somebody took too long, and need not be waited for.
+        here = node.engine
+        for id, other in self._nodes.items():
+            there = other.engine
+            running: object = other.machine.program
+            if other is node or running is not other or not here.host.liveness.is_connected(id):
+                continue
+            if there.host.groups[CATALOG_GROUP].applied >= index or here.spread.is_slow(id):
+                continue
+            if not there.quiet.serves:
+                self.spreads_without_all += 1
+            elif not there.quiet.has_told(node.machine.id):
+                continue  # It was not heard in time, and serves all the same.
+            else:
+                raise StateError(
+                    f"node {node.machine.id} answers a change of the catalog at {index}, node {id} serves clients and "
+                    f"has applied {there.host.groups[CATALOG_GROUP].applied}"
+                )
+
+    @property
+    def now_us(self) -> int:
+        """True time."""
+        return self._queue.now_us
 
     def watch_effects(self, node: ProbedNode, events: ClusterEvents) -> ClusterEvents:
         """The broker of a node as its engine shall see it: deliveries are looked at on their way."""
@@ -91,7 +131,7 @@ class Probe:
         """A replica decided that these messages go to a client."""
         replica = node.engine.shards.get(shard)
         if replica is None:
-            return  # a transient shard, which has no history to be judged with
+            return  # a transient shard, which has no history to be judged with, or one that is decided elsewhere
         time_ms = replica.time_ms
         for message in messages:
             if message.deadline_ms >= 0:
@@ -140,14 +180,14 @@ class Probe:
         if shard.time_ms > self.shard_clocks_ms.get(shard_id, 0):
             self.shard_clocks_ms[shard_id] = shard.time_ms
         for session_node, incarnation, _, state in node.engine.host.groups[shard_id].sessions.rows():
-            is_open = state == OPEN
+            is_open = is_open_state(state)
             known = self._sessions.get((shard_id, session_node), (incarnation, True))
             if incarnation > known[0] or (incarnation == known[0] and known[1] and not is_open):
                 self.session_ended(shard_id, session_node)
             self._sessions[(shard_id, session_node)] = max(known, (incarnation, is_open), key=_newness)
         for queue_id in shard.queue_ids():
             queue = shard.queue(queue_id)
-            if queue is not None and queue.drops and queue.is_over_limit():
+            if queue is not None and queue.drops and queue.is_over_limit() and not queue.has_left:
                 # No run is so large that the bound of an entry could leave some of it for the next.
                 raise StateError(f"{queue.settings.name} has {queue.ready_count()} ready, {queue.max_length} allowed")
         for queue_id, tombstone in shard.deleted.items():
@@ -220,11 +260,23 @@ class _WatchedCluster:
     def await_owner(self, queue_id: int, done: OnDone) -> None:
         self._node.engine.await_owner(queue_id, done)
 
+    def later(self, done: OnDone) -> None:
+        self._node.engine.later(done)
+
     def catalog_barrier(self, done: OnDone) -> None:
         self._node.engine.catalog_barrier(done)
 
     def catalog_spread(self, done: OnDone) -> None:
-        self._node.engine.catalog_spread(done)
+        since_us, index = self._probe.now_us, self._node.engine.spread.changed_up_to
+
+        def over(result: object) -> None:
+            self._probe.spread_is_over(self._node, index, since_us)
+            done(result)
+
+        self._node.engine.catalog_spread(over)
+
+    def serve(self, done: OnDone) -> None:
+        self._node.engine.serve(done)
 
     def shard(self, shard_id: int) -> ShardHandle:
         handle = self._handles.get(shard_id)
@@ -303,6 +355,9 @@ class _WatchedEvents:
 
     def awaits_reply(self, key: str) -> bool:
         return self._inner.awaits_reply(key)
+
+    def has_clients(self) -> bool:
+        return self._inner.has_clients()
 
     def queues_removed(self, queues: Sequence[QueueRecord]) -> None:
         self._inner.queues_removed(queues)

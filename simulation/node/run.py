@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from mayfly.cluster.group.group import Group
 from mayfly.cluster.host.frame import Frame
 from mayfly.cluster.log.batch import CorruptStore, WriteBatch
 from mayfly.cluster.raft import MESSAGE_TYPE_NAMES
@@ -34,6 +35,7 @@ from simulation.node.actors import (
 from simulation.node.checker import check
 from simulation.node.history import History
 from simulation.node.membership import Operator, settled
+from simulation.node.moves import Mover, judge_moves
 from simulation.node.nodes import Acquaintance, SimulatedNode
 from simulation.node.scenario import SETUP_LIMIT_US, Scenario
 from simulation.node.topology import QueuePlan
@@ -82,6 +84,7 @@ class Simulation(Run[Scenario]):
         self._founded_us = -1
         self._operator: Operator | None = None
         self._drainer: Drainer | None = None
+        self._mover = Mover(self.queue, self.trace, self.history, seed, self.programs)
 
     def add_member(self, node: int, known: Acquaintance) -> None:
         """A machine for a node that joins; it starts at once."""
@@ -157,12 +160,12 @@ class Simulation(Run[Scenario]):
 
     def _transfer_leadership(self, node: int, number: int) -> None:
         """Whoever leads the group of that number is asked to hand over to `node`."""
-        group_id = number % (self.scenario.node_profile.shards + 1)
+        group_id = number % len(self._groups())
         for machine in self.cluster.machines.values():
             program = machine.program
             if isinstance(program, SimulatedNode) and not machine.frozen:
-                group = program.engine.host.groups[group_id]
-                if group.leads and node != machine.id and node in group.conf_state.voters:
+                group = program.engine.host.groups.get(group_id)
+                if group is not None and group.leads and node != machine.id and node in group.conf_state.voters:
                     self._hand_over(program, group_id, node)
 
     def _hand_over(self, program: SimulatedNode, group_id: int, node: int) -> None:
@@ -220,9 +223,11 @@ class Simulation(Run[Scenario]):
         start = self.queue.now_us
         self.history.calm_us = start + timeline.calm
         self._start_workers(start + timeline.quiet)
-        changes = tuple(replace(change, at_us=change.at_us + start) for change in self.scenario.changes)
+        planned = sorted((*self.scenario.changes, *self.scenario.growth), key=lambda change: change.at_us)
+        changes = tuple(replace(change, at_us=change.at_us + start) for change in planned)
         self._operator = Operator(self, self.scenario.seed, changes, start + timeline.calm)
         self._operator.start()
+        self._mover.start(self.scenario.moves, start)
         self.cluster.schedule([fault_at(fault, start) for fault in self.scenario.plan])
         self.queue.run_until(start + timeline.calm)
         self.cluster.calm_down((self.scenario.absent,) if self.scenario.absent else ())
@@ -358,18 +363,25 @@ class Simulation(Run[Scenario]):
         ]
         violations += check(history, self.scenario.topology, self.scenario.tolerance)
         violations += self._judge_replicas()
+        violations += judge_moves(self._programs())
         return violations
 
     def _wait_for_replicas(self) -> None:
         """Let what was proposed in the last moment reach everyone."""
         for _ in range(100):
-            programs = self._programs()
-            if all(
-                len({program.engine.host.groups[group_id].applied for program in programs}) == 1
-                for group_id in programs[0].engine.host.groups
-            ):
+            if all(len({group.applied for _, group in self._replicas(id)}) == 1 for id in self._groups()):
                 return
             self.queue.run_until(self.queue.now_us + 20 * MILLISECOND_US)
+
+    def _groups(self) -> range:
+        """Those that some node knows by now."""
+        return range(1 + max((program.engine.catalog.shard_count for program in self._programs()), default=0))
+
+    def _replicas(self, group_id: int) -> list[tuple[SimulatedNode, Group]]:
+        """The replicas of a group, with the nodes that they are on."""
+        programs = self._programs()
+        found = [(program, program.engine.host.groups.get(group_id)) for program in programs]
+        return [(program, group) for program, group in found if group is not None]
 
     def _judge_replicas(self) -> list[Violation]:
         """In the end all replicas are at the same place, and nothing is stuck on its way."""
@@ -380,19 +392,22 @@ class Simulation(Run[Scenario]):
                 states = [(record.id, record.state) for record in program.engine.catalog.members.all()]
                 text = f"node {program.machine.id} does not have the members that it should have: {states}"
                 violations.append(Violation("membership", text))
-        for group_id in programs[0].engine.host.groups:
-            applied = {
-                program.machine.id: program.engine.host.groups[group_id].applied for program in programs
-            }
+            known = len(program.engine.host.sessions)
+            if known != len(self._groups()):
+                text = f"node {program.machine.id} knows {known} groups, there are {len(self._groups())}"
+                violations.append(Violation("convergence", text))
+        for group_id in self._groups():
+            replicas = self._replicas(group_id)
+            applied = {program.machine.id: group.applied for program, group in replicas}
             if len(set(applied.values())) != 1:
                 violations.append(
                     Violation("convergence", f"group {group_id} is applied up to {applied}")
                 )
                 continue
-            leaders = [p.machine.id for p in programs if p.engine.host.groups[group_id].leads]
+            leaders = [program.machine.id for program, group in replicas if group.leads]
             if len(leaders) != 1:
                 violations.append(Violation("convergence", f"group {group_id} is led by {leaders}"))
-            for program in programs:
+            for program, _ in replicas:
                 self.world.probe.compare(program, group_id)
                 if group_id != CATALOG_GROUP:
                     violations += self._judge_outbox(program, group_id)
@@ -405,11 +420,18 @@ class Simulation(Run[Scenario]):
             return [Violation("D6", f"dead letters are stuck in the outbox of shard {group_id}")]
         return []
 
+    def _moves_of(self, program: SimulatedNode) -> int:
+        return sum(record.moves.count for record in program.engine.catalog.queues() if record.moves is not None)
+
     def happened(self) -> dict[str, int]:
         """What clients, operator and faults did."""
         counts = self.history.counts()
         counts["changes"] = self._operator.done if self._operator is not None else 0
+        counts["moves asked"] = self._mover.asked
+        counts["moves made"] = max((self._moves_of(program) for program in self._programs()), default=0)
+        counts["growths"] = self._operator.growths if self._operator is not None else 0
         counts["digests"] = self.world.probe.digests_compared
+        counts["spreads without all"] = self.world.probe.spreads_without_all
         return counts | self.cluster.effects
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from random import Random
 
+from mayfly.cluster.versions import LEVEL_FEEDS
 from mayfly.node.limits import CONSUMER_WINDOW_BYTES
 from simulation.cluster import faults
 from simulation.cluster.disk import DiskProfile
@@ -14,11 +15,12 @@ from simulation.cluster.membership_change import Change
 from simulation.cluster.network import LinkProfile
 from simulation.cluster.randomness import stream
 from simulation.node.checker import Tolerance
-from simulation.node.membership import draw_changes
+from simulation.node.membership import draw_changes, draw_growth
+from simulation.node.moves import Move, draw_moves
 from simulation.node.nodes import NodeProfile
 from simulation.node.topology import ExchangePlan, QueuePlan, Topology
 
-SETUP_LIMIT_US = 8 * SECOND_US
+SETUP_LIMIT_US = 16 * SECOND_US
 SPARED = (faults.FAILING_SYNC,)
 """What disks may do that takes no data away: all that clusters of one or two nodes can bear."""
 TTLS_MS = (50, 300, 800, 1_500)
@@ -69,6 +71,9 @@ class Scenario:
     reluctant: bool = False
     """Whether there is a queue whose consumer does not read most of the time."""
     changes: tuple[Change, ...] = ()
+    moves: tuple[Move, ...] = ()
+    growth: tuple[Change, ...] = ()
+    """When shards are added."""
 
     def describe(self) -> str:
         """The scenario in a few lines, for a failing seed."""
@@ -83,6 +88,8 @@ class Scenario:
             "faults (from the moment when all queues are there):",
             faults.describe(self.plan),
             "members: " + (", ".join(f"{it.kind} at {it.at_us / SECOND_US:.3f}s" for it in self.changes) or "as ever"),
+            *([f"{len(self.moves)} moves of queues"] if self.moves else []),
+            "shards are added: " + (", ".join(f"at {it.at_us / SECOND_US:.3f}s" for it in self.growth) or "never"),
             f"then calm{f', without node {self.absent}' if self.absent else ''}",
         ]
         return "\n".join(lines)
@@ -132,11 +139,31 @@ def draw_scenario(seed: int) -> Scenario:
         gap_us=random.choice((70, 150, 300)) * MILLISECOND_US,
         loop_us=random.choice((200, 2_000, 5_000)),
     )
+    scenario = replace(scenario, growth=draw_growth(seed, timeline.chaos, timeline.calm))
     scenario = with_limits(scenario) if stream(seed, "limits").random() < 0.5 else scenario
     scenario = with_transactions(scenario) if stream(seed, "transactions").random() < 0.5 else scenario
     scenario = with_reluctant(scenario) if stream(seed, "reluctant").random() < 0.3 else scenario
+    placing = stream(seed, "placing")
+    if placing.random() < 0.4 and not takes_data and not scenario.absent:
+        # Few copies: nothing may be lost for good then, and one clock may be all that a group has.
+        few = replace(scenario.node_profile, replication_factor=placing.choice((1, 2)), level=LEVEL_FEEDS)
+        if not stepped:
+            return replace(scenario, node_profile=few)
+    if placing.random() < 0.5:
+        scenario = replace(scenario, node_profile=replace(scenario.node_profile, level=LEVEL_FEEDS))
     # Whom an operator takes out, and who stays away, could together be a majority.
     return scenario if scenario.absent else replace(scenario, changes=draw_changes(seed, timeline.chaos, timeline.calm))
+
+
+def draw_moving(seed: int) -> Scenario:
+    """The scenario of a seed, in which queues move to other shards all the time."""
+    scenario = draw_scenario(seed)
+    profile, timeline = scenario.node_profile, scenario.timeline
+    if profile.shards == 1:
+        profile = replace(profile, shards=2)
+    queues = tuple(sorted(set(scenario.topology.queues) - {"removed"}))
+    moves = draw_moves(seed, queues, profile.shards, timeline.chaos, timeline.calm)
+    return replace(scenario, node_profile=profile, moves=moves)
 
 
 def with_limits(scenario: Scenario) -> Scenario:

@@ -19,8 +19,8 @@ from aiohttp.test_utils import make_mocked_request
 from mayfly.node.http.clients import ClientPages
 from mayfly.node.operating.clients import Clients
 from mayfly.node.operating.ports.clients import ClientsPort
-from mayfly.node.shell.process import MANY_OBJECTS
-from tests.node.broker.many_stubs import stub_nodes
+from mayfly.node.shell.process import MANY_OBJECTS, RARELY_OLDER
+from tests.node.operating.views.many_stubs import stub_nodes
 
 
 class _Port:
@@ -79,7 +79,7 @@ async def _all(connections: int) -> None:
 
 def main() -> None:
     """Lists that are just short enough, that are too long, and pages."""
-    gc.set_threshold(MANY_OBJECTS, 20, 100)  # as in a node
+    gc.set_threshold(MANY_OBJECTS, *RARELY_OLDER)  # as in a node
     parser = argparse.ArgumentParser()
     parser.add_argument("--connections", type=int, default=30_000)
     asyncio.run(_all(parser.parse_args().connections))

@@ -15,7 +15,7 @@ from mayfly.node.catalog.shard_settings import shard_settings
 from mayfly.node.http.metrics import rendered
 from mayfly.node.operating.ports.queue_selection import MOST_QUEUES, QueueSelection
 from mayfly.node.operating.views.queue_metrics import queue_metrics
-from mayfly.node.operating.views.queue_views import LOOKED_AT, QueueViews
+from mayfly.node.operating.views.queue_views import LOOKED_AT
 from mayfly.node.operating.views.status import engine_metrics
 from mayfly.node.shard import state
 from mayfly.node.shard.commands import encode_create_queue, encode_publish
@@ -23,6 +23,7 @@ from mayfly.node.shard.settings import ShardQueueSettings
 from mayfly.node.shard.shard import Shard
 from mayfly.node.shard.waiting import WaitingIndex
 from tests.node.broker.three_brokers import ThreeBrokers
+from tests.node.operating.seeing import Seeing
 
 _BATCH = 1000
 
@@ -75,7 +76,7 @@ def many_queues(count: int) -> None:
         record = result.queue
         command = encode_create_queue(record.id, shard_settings(engine.catalog, record))
         apply(engine.shards[record.shard], 1_000_000 + number, brokers.now_ms, command)
-    views = QueueViews(engine)
+    seeing = Seeing(brokers, 1)
 
     def timed(name: str, work: Any) -> None:
         start = time.process_time()
@@ -83,8 +84,8 @@ def many_queues(count: int) -> None:
         print(f"{name}: {(time.process_time() - start) * 1e3:.0f} ms, {len(page) / 1e3:.0f} kB")
 
     def selected(selection: QueueSelection) -> bytes:
-        rows, left_out = views.some(selection, brokers.now_ms)
-        return rendered(queue_metrics(list(rows), left_out))
+        rows, left_out = seeing.run(seeing.queues.some(selection))
+        return rendered(queue_metrics(rows, left_out))
 
     def per_queue(limit: int) -> bytes:
         return selected(QueueSelection(limit=limit))

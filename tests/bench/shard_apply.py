@@ -54,7 +54,7 @@ class Driver:
         shard.finish()
         self.spent_seconds += time.process_time() - start
         shard.take_released()
-        return shard.take_effects()
+        return list(shard.take_effects())
 
 
 def publishes(count: int, ttl_ms: int = -1, queues: int = 1) -> bytes:

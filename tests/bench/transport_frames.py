@@ -18,7 +18,9 @@ import uvloop
 from mayfly.cluster.host.frame import Frame
 from mayfly.cluster.raft import Entry, MessageType, RaftMessage
 from mayfly.cluster.transport import codec
-from mayfly.cluster.transport.peer_transport import LocalPeer, PeerTransport
+from mayfly.cluster.transport.local_peer import LocalPeer
+from mayfly.cluster.transport.peer_events import PeerEvents
+from mayfly.cluster.transport.peer_transport import PeerTransport, TransportSettings
 
 REPORT = 1
 """Kind of the notice that asks the receiver for its figures, and of its answer."""
@@ -63,15 +65,17 @@ class Side:
         self.heard = asyncio.Event()
         self.report: asyncio.Future[list[float]] = asyncio.get_running_loop().create_future()
         self.received = 0
+        self.up = False
         self.transport = PeerTransport(
             LocalPeer(node_id, f"node-{node_id}", "bench"),
-            listen,
             {},
-            self.on_frame,
-            lambda peer: self.transport.send(peer, Frame()),
-            lambda _: None,
-            lambda *_: None,
+            PeerEvents(on_frame=self.on_frame, on_up=self.on_up),
+            TransportSettings(listen),
         )
+
+    def on_up(self, peer: int) -> None:
+        self.up = True
+        self.transport.send(peer, Frame())
 
     def on_frame(self, peer: int, frame: Frame) -> None:
         self.received += 1
@@ -111,7 +115,7 @@ async def measure(side: Side, name: str, frames: list[Frame], size_bytes: int, m
     most_waiting_bytes = 8 << 20 if merged else 0
     for frame in frames:
         side.transport.send(2, frame)
-        while side.transport.waiting_bytes(2) > most_waiting_bytes:  # noqa: ASYNC110 - the loop has to turn
+        while side.transport._links[2].send_queue.waiting_bytes > most_waiting_bytes:  # noqa: ASYNC110 - the loop has to turn
             await asyncio.sleep(0)
     after = await side.ask()
     seconds = time.perf_counter() - start
@@ -180,7 +184,7 @@ async def send() -> None:
         port = int(await asyncio.to_thread(other.stdout.readline))
         await side.transport.set_peers({2: f"127.0.0.1:{port}"})
         await side.heard.wait()
-        while side.transport.connected() != [2]:  # noqa: ASYNC110 - nothing tells us
+        while not side.up:  # noqa: ASYNC110 - nothing tells us
             await asyncio.sleep(0.01)
         await measure_questions(side, 2000)
         for merged in (False, True):

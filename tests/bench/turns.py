@@ -11,19 +11,22 @@ import argparse
 import asyncio
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 from typing import Any, cast
 
 from mayfly.cluster.transport import framing
+from mayfly.cluster.transport.admission import OpenAdmission
 from mayfly.cluster.transport.cluster_secret import NO_SECRET
+from mayfly.cluster.transport.complaints import Complaints
+from mayfly.cluster.transport.dialing import Dialer
 from mayfly.cluster.transport.frame_stream import FrameConnection, FrameListener, FrameSender
-from mayfly.cluster.transport.gate import OpenGate
-from mayfly.cluster.transport.incoming import Incoming, PeerStream
+from mayfly.cluster.transport.handshake import Handshake
+from mayfly.cluster.transport.incoming import PeerStream
+from mayfly.cluster.transport.intakes import Intakes
+from mayfly.cluster.transport.local_peer import LocalPeer
 from mayfly.cluster.transport.outgoing import PeerLink
-from mayfly.cluster.transport.peer_transport import LocalPeer, PeerTransport
-from mayfly.cluster.transport.spool import SnapshotSpool
+from mayfly.cluster.transport.peer_events import PeerEvents
+from mayfly.cluster.transport.peer_transport import PeerTransport, TransportSettings
 from mayfly.cluster.versions import PROTOCOLS
 from mayfly.node.shell.drive import Drive, Outlets
 from mayfly.node.shell.listener import AmqpListener, ClientProtocol, ListenerSettings
@@ -142,7 +145,7 @@ class Shells(TimedBrokers):
         self.now_us = self.now_ms * 1000
         self.loop = VirtualLoop(self)
         asyncio._set_running_loop(cast(asyncio.AbstractEventLoop, self.loop))
-        self._incoming: dict[int, Incoming] = {}
+        self._intakes: dict[int, Intakes] = {}
         self.drives = {id: self._drive(node) for id, node in self.nodes.items()}
         for id in self.ids:
             for peer in self.ids:
@@ -156,34 +159,37 @@ class Shells(TimedBrokers):
         drive = Drive(
             loop, node.engine, cast(Any, Clock(self)), NeverFails(), TICK_MS, lambda drive: self._outlets(node, drive)
         )
-        drive.transport._count_peers()
-        self._incoming[node.id] = Incoming(
-            node.id, "cluster", drive.transport.counters.get, drive.on_frame, OpenGate(), lambda *_: None,
-            SnapshotSpool(Path("nowhere")), ThreadPoolExecutor(1), PROTOCOLS, lambda _: None, drive.transport._guard,
-            False,
-        )
+        transport = drive.transport
+        transport._count_peers()
+        handshake = Handshake(transport._local, OpenAdmission(), transport.counters.get, lambda *_: None)
+        intakes = Intakes(node.id, transport.counters.get, handshake.refuse_stranger, drive.on_frame)
+        self._intakes[node.id] = intakes
         return drive
 
     def _outlets(self, node: NodeWorld, drive: Drive) -> Outlets:
         others = {id: f"node{id}:1" for id in self.ids if id != node.id}
         transport = PeerTransport(
-            LocalPeer(node.id, f"node{node.id}", "cluster"), "", others, drive.on_frame, drive.on_peer_up,
-            drive.on_peer_down, drive.on_snapshot_sent,
-        )
+            LocalPeer(node.id, f"node{node.id}", "cluster"), others,
+            PeerEvents(
+                on_frame=drive.on_frame, on_up=drive.on_peer_up, on_down=drive.on_peer_down,
+                on_snapshot_sent=drive.on_snapshot_sent,
+            ),
+            TransportSettings(""),
+        )  # fmt: skip
         writer = cast(Any, Writer(self, node.id, drive.written))
         return Outlets(writer, transport, AmqpListener(node.broker, drive.schedule_pump, ListenerSettings("")))
 
     def _connect(self, id: int, peer: int) -> None:
         """Frames of a node for a peer."""
-        transport, incoming = self.drives[id].transport, self._incoming[peer]
+        transport, intakes = self.drives[id].transport, self._intakes[peer]
+        dialer = Dialer(peer, "", transport._local.hello(peer), None, NO_SECRET)
         link = PeerLink(
-            transport._hello, peer, "", None, transport.counters[peer], lambda id: None, lambda id: None,
-            lambda id: None, lambda *_: None, lambda *_: None, transport._executor, NO_SECRET,
+            dialer, transport.counters[peer], PeerEvents(), lambda *_: None, transport._executor, transport._pace
         )
         transport._links[peer] = link
-        intake = incoming.intake(id, self.drives[peer].transport.counters[id], self.loop.time)
+        intake = intakes.of(id, self.drives[peer].transport.counters[id], self.loop.time)
         stream = PeerStream(id, PROTOCOLS.highest, intake, "", checked=True)
-        listener = FrameListener(lambda *_: stream, PROTOCOLS, incoming.complaints, None)
+        listener = FrameListener(lambda *_: stream, PROTOCOLS, Complaints(), None)
         connection = FrameConnection(listener, cast(Any, None), "")
         greeting = framing.encode_greeting(PROTOCOLS.highest, id, bytes(framing.TICKET_BYTES))
         sender = FrameSender(PROTOCOLS.highest, greeting, link.send_queue.write_waiting, link._frames_ended, b"", True)

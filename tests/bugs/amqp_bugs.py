@@ -257,8 +257,8 @@ DECODER_BUGS = [
     Bug(
         "ends at a text that is no UTF-8 in a snapshot",
         "node/catalog/snapshot.py",
-        "(msgspec.MsgspecError, UnicodeDecodeError, RecursionError)",
-        "(msgspec.MsgspecError, RecursionError)",
+        "(msgspec.MsgspecError, UnicodeDecodeError, RecursionError, NotMessagePack)",
+        "(msgspec.MsgspecError, RecursionError, NotMessagePack)",
         CODECS,
         "catalog state: UnicodeDecodeError",
     ),

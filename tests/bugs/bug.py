@@ -27,6 +27,16 @@ class Bug:
     def __repr__(self) -> str:
         return self.name
 
+    def in_text(self, text: str) -> str:
+        """The text of its file with the bug in it. Raises LookupError when that has changed."""
+        times = text.count(self.before)
+        if times != 1:
+            raise LookupError(
+                f"the bug {self.name!r} replaces a text that is {times} times in {self.path}, once is right: write the "
+                f"bug anew for the source as it is now\n{self.before}"
+            )
+        return text.replace(self.before, self.after)
+
 
 def sound_source(folder: Path) -> None:
     """A copy of the source tree as it is, with the tests as they are beside it."""
@@ -42,10 +52,4 @@ def broken_source(bug: Bug, folder: Path) -> None:
     """A copy of the source tree with the bug in it. Raises LookupError when the source has changed."""
     sound_source(folder)
     source = folder / bug.path
-    text = source.read_text(encoding="utf-8")
-    if text.count(bug.before) != 1:
-        raise LookupError(
-            f"the bug {bug.name!r} replaces a text that is {text.count(bug.before)} times in {bug.path}, once is "
-            f"right: write the bug anew for the source as it is now\n{bug.before}"
-        )
-    source.write_text(text.replace(bug.before, bug.after), encoding="utf-8")
+    source.write_text(bug.in_text(source.read_text(encoding="utf-8")), encoding="utf-8")

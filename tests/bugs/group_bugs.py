@@ -4,6 +4,8 @@ from tests.bugs.bug import Bug
 
 HOST = "tests/cluster/host/test_host.py::"
 READS = "tests/cluster/group/test_reads.py::"
+FEEDS = "tests/cluster/group/test_feeds.py::"
+FEEDING = "tests/cluster/host/test_feeding.py::"
 
 GROUP_BUGS = [
     Bug(
@@ -25,14 +27,14 @@ GROUP_BUGS = [
     Bug(
         "reuses a sequence number",
         "cluster/group/sessions.py",
-        "if state != OPEN or sequence != last_sequence + 1:",
-        "if state != OPEN or sequence not in (last_sequence, last_sequence + 1):",
+        "if not is_open(last_state) or sequence != last_sequence + 1:",
+        "if not is_open(last_state) or sequence not in (last_sequence, last_sequence + 1):",
         "tests/cluster/group/test_sessions.py::test_a_repeat_and_a_gap_are_skipped",
         "(False, None)",
     ),
     Bug(
         "takes what a batch that was cut short had for done",
-        "cluster/group/applying.py",
+        "cluster/group/own_session.py",
         "self.sender.skip(sequence - 1 if state == CUT else sequence)",
         "self.sender.skip(sequence)",
         HOST + "test_what_a_snapshot_tells_is_taken_for_done_unless_its_batch_was_cut_short",
@@ -40,7 +42,7 @@ GROUP_BUGS = [
     ),
     Bug(
         "goes on in the session that was closed",
-        "cluster/group/applying.py",
+        "cluster/group/own_session.py",
         "self.sender.restart(self.sender.incarnation + 1)",
         "self.sender.restart(self.sender.incarnation)",
         HOST + "test_a_partitioned_node_loses_its_session_and_its_commands_go_on_in_a_new_one",
@@ -81,10 +83,66 @@ GROUP_BUGS = [
     ),
     Bug(
         "goes on in a session that missed its answers",
-        "cluster/group/group.py",
-        "        broken = self.broken_session()\n        if lead == 0",
-        "        broken = None\n        if lead == 0",
+        "cluster/group/own_session.py",
+        "        if not self.is_broken:\n            return sender.unsent",
+        "        if True:\n            return sender.unsent",
         HOST + "test_what_is_given_again_after_a_snapshot_goes_into_a_new_session",
         "IndexError",
+    ),
+    Bug(
+        "leaves an entry out when it goes on for another leader",
+        "cluster/host/feeding.py",
+        "entries = feed.behind(cursor)\n        if entries:",
+        "entries = feed.behind(cursor + 1)\n        if entries:",
+        FEEDING + "test_when_the_leader_dies_the_next_one_goes_on_where_it_was",
+        "expected",
+    ),
+    Bug(
+        "goes on behind a hole",
+        "cluster/group/feeds.py",
+        "return cursor >= feed.base",
+        "return True",
+        FEEDS + "test_a_replica_from_a_snapshot_tells_from_there_on_and_not_from_before",
+        "is not kept here",
+    ),
+    Bug(
+        "keeps nothing readable for those who were not told yet",
+        "cluster/group/feeds.py",
+        "free = [index for index in self._withheld if index not in self._needed]",
+        "free = list(self._withheld)",
+        FEEDS + "test_what_is_not_told_yet_stays_readable",
+        "== []",
+    ),
+    Bug(
+        "answers a life of a node with what the one before did",
+        "cluster/group/feeds.py",
+        "            self._made.pop(node, None)\n",
+        "",
+        FEEDS + "test_a_life_of_the_node_is_not_told_what_the_one_before_did_in_the_same_entry",
+        "== [1]",
+    ),
+    Bug(
+        "gives a replica up for an old word",
+        "cluster/host/feeding.py",
+        "return term >= group.term and self._said_out.get(group.id, -1) >= group.raw.last_index",
+        "return term >= group.term",
+        FEEDING + "test_an_old_word_that_a_node_is_out_takes_nothing_from_it",
+        "in host.groups",
+    ),
+    Bug(
+        "forgets its vote with its replica",
+        "cluster/host/first_state.py",
+        "write.hard_state = HardState(promised.term, promised.vote, BOOTSTRAP_INDEX)",
+        "write.hard_state = HardState(0, 0, BOOTSTRAP_INDEX)",
+        FEEDING + "test_a_replica_that_was_given_up_leaves_its_word_and_nothing_else",
+        ">= term",
+    ),
+    Bug(
+        "is told by its own replica before that is as far",
+        "cluster/group/group.py",
+        "if self.applied < self.session.cursor or not self._applying.can_tell():",
+        "if not self._applying.can_tell():",
+        FEEDING + "test_a_replica_that_is_behind_what_its_node_was_told_does_not_tell_it_again",
+        "assert not True",
     ),
 ]

@@ -3,7 +3,9 @@
 from tests.bugs.bug import Bug
 
 LISTS = "tests/node/http/test_listing.py::"
-DESK = "tests/node/http/test_desk.py::"
+PAGE_QUEUE = "tests/node/http/test_page_queue.py::"
+SOURCES = "tests/node/operating/test_shard_sources.py::"
+COPIES = "tests/node/operating/test_data_copies.py::"
 
 HTTP_BUGS = [
     Bug(
@@ -16,25 +18,25 @@ HTTP_BUGS = [
     ),
     Bug(
         "makes a page for each who asks",
-        "node/http/desk.py",
-        "order = self._orders.get(name)",
-        "order = self._orders.get(name := f'{name}{self._waiting}')",
-        DESK + "test_whoever_waits_gets_one_page_that_was_begun_after_he_came",
+        "node/http/page_queue.py",
+        "order = line.orders.get(name)",
+        "order = line.orders.get(name := f'{name}{self._waiting}')",
+        PAGE_QUEUE + "test_whoever_waits_gets_one_page_that_was_begun_after_he_came",
         "assert",
     ),
     Bug(
         "makes pages without a rest",
-        "node/http/desk.py",
+        "node/http/page_queue.py",
         "await self._sleep(min(_LONGEST_REST_S, _REST * took_s))",
         "await self._sleep(0)",
-        DESK + "test_pages_leave_most_of_the_time_to_others",
+        PAGE_QUEUE + "test_pages_leave_most_of_the_time_to_others",
         "assert",
     ),
     Bug(
         "makes all rows of a list for one page of it",
         "node/http/listing.py",
-        "        rows = await _made(found[first : first + page.size], row)\n",
-        "        rows = (await _made(found, row))[first : first + page.size]\n",
+        "        rows = await _made(found[first : first + page.size], rows_of)\n",
+        "        rows = (await _made(found, rows_of))[first : first + page.size]\n",
         LISTS + "test_only_the_rows_of_the_page_are_made_and_few_at_a_time",
         "assert 3",
     ),
@@ -60,6 +62,62 @@ HTTP_BUGS = [
         "    if not is_quick(stored):\n        return right, \"\"\n",
         "    if not is_quick(stored) or not right:\n        return right, \"\"\n",
         "tests/node/catalog/test_passwords.py::test_a_wrong_password_costs_what_a_right_one_and_an_unknown_user_do",
+        "assert",
+    ),
+    Bug(
+        "shows what no node has told as nothing",
+        "node/operating/queues.py",
+        "            if record.shard in told.unknown:\n",
+        "            if record.shard < 0:\n",
+        SOURCES + "test_what_no_node_has_told_in_time_is_unknown_and_not_nothing",
+        "assert",
+    ),
+    Bug(
+        "waits for a node that hangs with every part of a page",
+        "node/operating/node_questions.py",
+        "                self._silent_since_ms[node_id] = self._now_ms()\n",
+        "                pass\n",
+        SOURCES + "test_a_node_that_hangs_is_waited_for_once",
+        "assert",
+    ),
+    Bug(
+        "asks nobody but the leader",
+        "node/operating/shard_sources.py",
+        "(self._engine.leader_of(shard), *planned)",
+        "(self._engine.leader_of(shard),)",
+        SOURCES + "test_the_leader_is_asked_and_then_another_that_should_have_it",
+        "assert",
+    ),
+    Bug(
+        "has metrics of a queue told by every replica",
+        "node/operating/views/queue_views.py",
+        "        return where == engine.node_id\n",
+        "        return where == engine.node_id or record.shard in engine.shards\n",
+        "tests/node/http/test_queue_pages.py::test_metrics_of_queues_are_on_a_page_of_their_own",
+        "assert",
+    ),
+    Bug(
+        "drops dead letters that were parked again meanwhile",
+        "node/operating/views/dead_letter_office.py",
+        "if death.sequence <= up_to and selection.has(death)]",
+        "if selection.has(death)]",
+        SOURCES + "test_d8_what_is_parked_again_is_not_dropped",
+        "assert",
+    ),
+    Bug(
+        "takes a copy that failed for one that has its shards",
+        "node/operating/data_copies.py",
+        "for each in copies if not each.error for group in each.groups}",
+        "for each in copies for group in each.groups or self._groups.all()}",
+        COPIES + "test_what_could_not_be_copied_is_told",
+        "assert",
+    ),
+    Bug(
+        "takes votes that nobody has told of for none that are in the way",
+        "node/command_line/ready_command.py",
+        "    if unknown:\n",
+        "    if unknown and without is None:\n",
+        "tests/node/command_line/test_ready_command.py::test_what_no_node_has_told_is_no_yes",
         "assert",
     ),
 ]

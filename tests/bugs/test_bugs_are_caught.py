@@ -1,6 +1,7 @@
 """The checks can fail: every bug beside this (`*_bugs.py`) is caught by the check it names, which passes without it.
 
-A check runs in a process of its own, on a copy of the source tree with the bug in it.
+A check runs in a process of its own, on a copy of the source tree with the bug in it. `make test` alone tries the first
+bug of each kind, and whether the others' places are still there; THOROUGH=1 tries all.
 """
 
 import os
@@ -11,22 +12,27 @@ from pathlib import Path
 import pytest
 
 from tests.bugs.amqp_bugs import AMQP_BUGS
-from tests.bugs.bug import Bug, broken_source, sound_source
+from tests.bugs.bug import ROOT, Bug, broken_source, sound_source
 from tests.bugs.group_bugs import GROUP_BUGS
 from tests.bugs.host_bugs import HOST_BUGS
 from tests.bugs.http_bugs import HTTP_BUGS
 from tests.bugs.log_bugs import LOG_BUGS
 from tests.bugs.memory_bugs import MEMORY_BUGS
+from tests.bugs.plan_bugs import PLAN_BUGS
 from tests.bugs.queue_bugs import QUEUE_BUGS
 from tests.bugs.raft_bugs import RAFT_BUGS
 from tests.bugs.start_bugs import START_BUGS
 from tests.bugs.time_bugs import TIME_BUGS
 from tests.bugs.transport_bugs import TRANSPORT_BUGS
 
-BUGS = [
-    *RAFT_BUGS, *GROUP_BUGS, *LOG_BUGS, *HOST_BUGS, *TIME_BUGS, *QUEUE_BUGS, *AMQP_BUGS, *HTTP_BUGS, *MEMORY_BUGS,
-    *START_BUGS, *TRANSPORT_BUGS,
-]  # fmt: skip
+KINDS = (
+    RAFT_BUGS, GROUP_BUGS, LOG_BUGS, HOST_BUGS, TIME_BUGS, QUEUE_BUGS, AMQP_BUGS, HTTP_BUGS, MEMORY_BUGS, START_BUGS,
+    TRANSPORT_BUGS, PLAN_BUGS,
+)  # fmt: skip
+BUGS = [bug for kind in KINDS for bug in kind]
+TRIED = [
+    pytest.param(bug, id=bug.name, marks=() if bug is kind[0] else pytest.mark.slow) for kind in KINDS for bug in kind
+]
 
 TESTS_FAILED = 1
 """pytest's exit code when tests ran and failed; errors in collecting them have others."""
@@ -68,7 +74,7 @@ def run_checks(folder: Path, checks: list[str]) -> subprocess.CompletedProcess[s
     return run(folder, ["-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", *checks])
 
 
-@pytest.mark.parametrize("bug", BUGS, ids=repr)
+@pytest.mark.parametrize("bug", TRIED)
 def test_a_bug_is_caught(bug: Bug, tmp_path: Path) -> None:
     broken_source(bug, tmp_path)
     ran = run_checks(tmp_path, [bug.check])
@@ -77,6 +83,13 @@ def test_a_bug_is_caught(bug: Bug, tmp_path: Path) -> None:
     assert bug.says in ran.stdout, f"{bug} was caught for another reason than {bug.says!r}:\n{ran.stdout}"
 
 
+def test_the_place_of_each_bug_is_there() -> None:
+    for bug in BUGS:
+        text = (ROOT / bug.path).read_text(encoding="utf-8")
+        assert bug.in_text(text) != text, f"{bug} changes nothing"
+
+
+@pytest.mark.slow
 def test_without_a_bug_the_same_checks_pass(tmp_path: Path) -> None:
     sound_source(tmp_path)
     checks = list(dict.fromkeys(bug.check for bug in BUGS))

@@ -9,20 +9,20 @@ CODEC = "tests/cluster/transport/test_codec.py::"
 
 TRANSPORT_BUGS = [
     Bug(
-        "takes too much for a field that a newer release has added",
-        "cluster/transport/frame_octets.py",
-        "self._at += 8 if shape == 1 else 4",
-        "self._at += 8",
-        CODEC + "test_what_a_newer_release_may_add_is_passed_over",
-        "Refused",
-    ),
-    Bug(
         "takes the octets behind a part for the part's own",
         "cluster/transport/frame_octets.py",
         "if length > end - self._at:",
         "if length > len(self._data) - self._at:",
         CODEC + "test_a_part_that_is_longer_than_what_it_is_in_is_refused[42]",
         "DID NOT RAISE",
+    ),
+    Bug(
+        "takes too much for a field that a newer release has added",
+        "cluster/transport/frame_octets.py",
+        "self._at += 8 if shape == 1 else 4",
+        "self._at += 8",
+        CODEC + "test_what_a_newer_release_may_add_is_passed_over",
+        "Refused",
     ),
     Bug(
         "does not look at a frame's checksum",
@@ -58,7 +58,7 @@ TRANSPORT_BUGS = [
     ),
     Bug(
         "gives a place to who does not know the secret",
-        "cluster/transport/guard.py",
+        "cluster/transport/authentication.py",
         "if self._known.demanded and self.proven(context) is None:",
         "if self._known.demanded and not self._known:",
         SECRET + "test_a_place_is_given_to_who_knows_the_secret_alone",
@@ -90,8 +90,8 @@ TRANSPORT_BUGS = [
     ),
     Bug(
         "reads whatever a stranger sends",
-        "cluster/transport/door.py",
-        "if self._received_bytes > limits.MAX_STRANGER_BYTES and self._door.is_stranger(self):",
+        "cluster/transport/peer_port.py",
+        "if self._received_bytes > limits.MAX_STRANGER_BYTES and self._port.is_stranger(self):",
         "if self._received_bytes < 0:",
         STRANGERS + "test_large_questions_for_a_place_are_cut_off_and_not_read",
         "DID NOT RAISE",

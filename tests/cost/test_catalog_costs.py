@@ -206,6 +206,12 @@ ACTS: Final[dict[str, Callable[[World], list[Any]]]] = {
         world.c.SetPolicy("/", "new", "^q", {"expires": 7}), world.c.ClearPolicy("/", "new"),
     ],
     "definitions": lambda world: [world.c.DefinitionsLoaded("abc")],
+    "a member is away": lambda world: [world.c.MemberAway(3, 1)],
+    "a member is back": lambda world: [world.c.MemberBack(3)],
+    "a plan": lambda world: [world.c.PlanGroups(1, ((1, (1, 2, 3)),))],
+    "a shard": lambda world: [world.c.AddShards(9)],
+    "a queue is to move": lambda world: [world.c.MoveQueue("/", "q", 2)],
+    "a queue has moved": lambda world: [world.c.QueueMoved(1, 1, 2)],
 }  # fmt: skip
 
 

@@ -39,6 +39,7 @@ class Modules:
         self.copy = MeteredCopy("mayfly.node.shard")
         self.commands = self.copy.module("mayfly.node.shard.commands")
         self.settings = self.copy.module("mayfly.node.shard.settings")
+        self.message = self.copy.module("mayfly.node.shard.message")
         self.shard = self.copy.module("mayfly.node.shard.shard")
         self.copy.module("mayfly.node.shard.queues").RELEASED_PER_ENTRY = BOUND
 
@@ -569,6 +570,31 @@ def transfer(world: World) -> Callable[[], object]:
 def transfer_marked(world: World) -> Callable[[], object]:
     content = world.c.LetterContent(b"\0\1k", b"h", b"body", redelivered=True)
     return by_leader(world, world.c.encode_transfer(99, BIG, 1, [content]))
+
+
+@act("CROSS")
+def cross(world: World) -> Callable[[], object]:
+    return by_session(world, world.c.encode_cross(BIG, 0))
+
+
+@act("MOVE_OUT")
+def move_out(world: World) -> Callable[[], object]:
+    world.create(777_777)
+    return by_leader(world, world.c.encode_move_out(777_777, 2))
+
+
+@act("MOVE_IN")
+def move_in(world: World) -> Callable[[], object]:
+    lease = world.c.MovedLease(1, 0, 0, 0, ())
+    settings = world.modules.settings.ShardQueueSettings()
+    return by_leader(world, world.c.encode_move_in(888_888, 99, 1, settings, lease, False, ()))
+
+
+@act("TRANSFER_MOVED")
+def transfer_moved(world: World) -> Callable[[], object]:
+    letter = world.c.LetterContent(b"\0\1k", b"h", b"body")
+    message = world.modules.message.Message(1, 0, 3, 1, 4, 0, -1, 0)
+    return by_leader(world, world.c.encode_transfer_moved(99, BIG, 1, 0, [(message, letter)]))
 
 
 @act("RAISE_LEVEL")

@@ -16,7 +16,7 @@ import msgspec
 from pamqp import commands, frame
 from pamqp.commands import Basic
 
-from mayfly.cluster.group.state_layout import GroupStateError, decode_group_state, encode_group_state
+from mayfly.cluster.group.state_layout import GroupStateError, decode_group_head, encode_group_head
 from mayfly.cluster.host.frame import Frame
 from mayfly.cluster.log import records
 from mayfly.cluster.log.batch import CorruptStore, StoredSnapshot, WriteBatch
@@ -27,7 +27,7 @@ from mayfly.cluster.raft.messages import ConfState, MessageType, RaftMessage, Sn
 from mayfly.cluster.transport import codec
 from mayfly.cluster.transport.framing import FrameCutter, NotFrames, decode_greeting
 from mayfly.cluster.versions import PROTOCOLS
-from mayfly.node.amqp.content import Content, MalformedHeaderError, build_header, check_header, replace_properties
+from mayfly.node.amqp.content import Content, MalformedHeaderError, check_header, replace_properties
 from mayfly.node.amqp.errors import ProtocolError
 from mayfly.node.amqp.field_table import FieldTable, MalformedTableError
 from mayfly.node.amqp.methods import decode_method, method_frame
@@ -40,6 +40,7 @@ from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.shard import Shard
 from mayfly.node.transient.streams import Events, MalformedNotice, decode_request, encode_request
 from tests.cluster.transport.protobuf_frames import read_alike
+from tests.node.amqp.headers import build_header
 from tests.node.amqp.scripted_client import message as publish_octets
 from tests.node.amqp.scripted_client import plain_events, running_client
 from tests.node.conftest import World
@@ -324,7 +325,7 @@ def received_snapshot(octets: bytes) -> None:
 def group_state(octets: bytes) -> None:
     """The state of a group in a snapshot."""
     try:
-        decode_group_state(octets)
+        decode_group_head(octets)
     except GroupStateError as refused:
         tells(refused)
 
@@ -483,7 +484,7 @@ TARGETS: Final[dict[str, tuple[Callable[[bytes], None], list[bytes]]]] = {
     "write-ahead": (write_ahead, _images()),
     "records": (stored_records, _records()),
     "received snapshot": (received_snapshot, _snapshots()),
-    "group state": (group_state, [encode_group_state(1, 2, [(1, 2, 3, True)], b"machine")]),
+    "group state": (group_state, [encode_group_head(1, 2, [(1, 2, 3, True)]) + b"machine"]),
     "shard state": (shard_state, _shard_states),
     "catalog state": (catalog_state, _catalog_states),
     "identity": (identity, [b'{"format":1,"cluster":"c","node":1,"store":"s"}', b"{}", b"[]"]),

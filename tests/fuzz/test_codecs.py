@@ -23,7 +23,7 @@ def test_changed_octets_are_read_or_refused() -> None:
     ("target", "octets"),
     [
         # A text that is no UTF-8 ended the reading with UnicodeDecodeError, which nobody expected.
-        ("catalog state", b"\x9c\x05\x04\x91\xa1\xff"),
+        ("catalog state", b"\x9c\x05\x04\x01\x91\x93\x91\xa1\xff"),
         ("identity", b'{"format":1,"cluster":"\xff"}'),
         ("notice", bytes(16) + b"\x06\0\0\0" + b"\x91\x93\0\xa1\xff\0"),
         ("access counts", b"\x91\x93\x00\xa1\xff\x01"),

@@ -9,6 +9,7 @@ from typing import Any, Final
 import pytest
 
 from tests.golden.client_pages import PAGES, RECORDING, pages, without
+from tests.node.http.served import address_of
 from tests.node.http.test_managed_queues import Node
 
 LEFT_OUT: Final = frozenset({"deliveries", "pending_raft_commands", "publishes"})
@@ -33,7 +34,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, list[A
     node = Node(tmp_path_factory.mktemp("node"))
     try:
         node.connection.close()
-        yield pages(node.parts.listener.port, node.parts.http.address.port, 0.0)
+        yield pages(node.parts.listener.port, address_of(node.parts.http).port, 0.0)
     finally:
         node.stop()
 

@@ -59,6 +59,11 @@ class Growing(Nodes):
                 return False
         return True
 
+    def group_count(self, witness: int) -> int:
+        """How many groups a node has."""
+        rows: list[object] = fetch(self.plan(witness).http, "/shards")[1]["shards"]
+        return len(rows)
+
     def until_settled(self, witness: int, *numbers: int) -> None:
         """Wait for it."""
         wait_for(lambda: self.settled(witness, *numbers), f"{numbers} as members", SETTLED_WITHIN_S, every_s=0.1)

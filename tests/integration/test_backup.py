@@ -65,6 +65,10 @@ def test_a_single_node_is_restored_from_a_snapshot(tmp_path: Path) -> None:
         assert done.returncode == 0 and "bytes in" in done.stdout, done.stderr
         again = mayfly(nodes, 1, "snapshot", str(copy))
         assert again.returncode == 1 and "is there already" in again.stderr
+        whole = mayfly(nodes, 1, "snapshot", str(tmp_path / "whole"), "--whole")
+        assert whole.returncode == 0 and f"bytes in {tmp_path / 'whole' / 'node1'} of" in whole.stdout, whole.stderr
+        again = mayfly(nodes, 1, "snapshot", str(tmp_path / "whole"), "--whole")
+        assert again.returncode == 3 and "is there already" in again.stderr and "the catalog, shard 1" in again.stderr
         publisher.until_confirmed(300)
         publisher.finish()
         nodes.kill(1)

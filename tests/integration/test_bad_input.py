@@ -27,11 +27,11 @@ pytestmark = [pytest.mark.processes]
 
 Record = Callable[[str, object], None]
 
-STRINGS = 100_000
+STRINGS = pytest.mark.parametrize("count", [10_000, pytest.param(100_000, marks=pytest.mark.slow)])
 STRINGS_A_CONNECTION = 10
 CONNECTIONS_AT_ONCE = 40
 HANG_UP_AFTER_S = 0.02
-MUTATED = 4_000
+MUTATED = pytest.mark.parametrize("count", [1_000, pytest.param(4_000, marks=pytest.mark.slow)])
 TARGET = 1
 # Of warmed-up processes: allocators keep some, a leak of a connection or a frame each would be far more.
 GROWTH_BYTES = 16 * 1024 * 1024
@@ -252,13 +252,14 @@ def grown_bytes(nodes: Nodes, warm_up: Callable[[], None], main: Callable[[], No
     return nodes.resident_bytes(TARGET) - before
 
 
-def test_a_hundred_thousand_random_strings_at_the_amqp_port(cluster: Nodes, record_property: Record) -> None:
+@STRINGS
+def test_random_strings_at_the_amqp_port(cluster: Nodes, count: int, record_property: Record) -> None:
     """Before and after the protocol header, and as the content of frames of an open connection."""
     chance = random.Random(1)
     port = cluster.plan(TARGET).amqp.port
     opened = login_octets() + method_frame(commands.Channel.Open(), 1)
     prefixes = [b"", b"", HEADER, HEADER, opened]
-    connections = in_connections(chance, STRINGS, prefixes)
+    connections = in_connections(chance, count, prefixes)
     for number, (prefix, strings) in enumerate(connections):
         if prefix == opened and number % 2:
             strings[:] = [raw_frame(chance.choice((1, 1, 2, 3)), chance.choice((0, 1)), data) for data in strings]
@@ -269,7 +270,7 @@ def test_a_hundred_thousand_random_strings_at_the_amqp_port(cluster: Nodes, reco
             cluster, lambda: throw_all(port, connections[:part]), lambda: throw_all(port, connections[part:])
         )
     record_property("amqp_port_growth_bytes", growth)
-    print(f"{STRINGS} strings in {time.monotonic() - began_s:.1f} s, memory grew by {growth / 1e6:.1f} MB")
+    print(f"{len(connections)} connections in {time.monotonic() - began_s:.1f} s, memory grew by {growth / 1e6:.1f} MB")
     assert growth < GROWTH_BYTES
     assert cluster.log_faults() == []
 
@@ -286,27 +287,29 @@ def throw_at_a_port_between_nodes(
             cluster, lambda: throw_all(port, connections[:part]), lambda: throw_all(port, connections[part:])
         )
     record_property(name, growth)
-    print(f"{STRINGS} strings in {time.monotonic() - began_s:.1f} s, memory grew by {growth / 1e6:.1f} MB")
+    print(f"{len(connections)} connections in {time.monotonic() - began_s:.1f} s, memory grew by {growth / 1e6:.1f} MB")
     assert growth < GROWTH_BYTES
     assert cluster.log_faults() == []
     assert {group: row["term"] for group, row in cluster.groups(2).items()} == terms, "leaders were lost to garbage"
 
 
-def test_a_hundred_thousand_random_strings_at_the_peer_port(cluster: Nodes, record_property: Record) -> None:
+@STRINGS
+def test_random_strings_at_the_peer_port(cluster: Nodes, count: int, record_property: Record) -> None:
     """Bare, behind the greeting of HTTP/2, and as its frames."""
     chance = random.Random(2)
     port = cluster.plan(TARGET).peer.port
     prefixes = [b"", PREFACE, PREFACE + EMPTY_SETTINGS]
-    connections = in_connections(chance, STRINGS, prefixes)
+    connections = in_connections(chance, count, prefixes)
     throw_at_a_port_between_nodes(cluster, port, connections, record_property, "peer_port_growth_bytes")
 
 
-def test_a_hundred_thousand_random_strings_at_the_port_for_frames(cluster: Nodes, record_property: Record) -> None:
+@STRINGS
+def test_random_strings_at_the_port_for_frames(cluster: Nodes, count: int, record_property: Record) -> None:
     """Bare, behind the beginning of a greeting, and behind a whole one with a ticket that nobody gave out."""
     chance = random.Random(3)
     port = cluster.plan(TARGET).frames.port
     greeting = encode_greeting(PROTOCOL_LOWEST, 2, chance.randbytes(TICKET_BYTES))
-    connections = in_connections(chance, STRINGS, [b"", MAGIC, greeting[:-5], greeting])
+    connections = in_connections(chance, count, [b"", MAGIC, greeting[:-5], greeting])
     throw_at_a_port_between_nodes(cluster, port, connections, record_property, "frames_port_growth_bytes")
 
 
@@ -358,13 +361,14 @@ def mutated(chance: random.Random, data: bytes) -> bytes:
     return bytes(changed)
 
 
-def test_mutated_streams_of_ordinary_clients(cluster: Nodes, record_property: Record) -> None:
+@MUTATED
+def test_mutated_streams_of_ordinary_clients(cluster: Nodes, count: int, record_property: Record) -> None:
     """Octets flipped, cut and doubled in what is otherwise right."""
     chance = random.Random(3)
     port = cluster.plan(TARGET).amqp.port
     streams = valid_streams()
-    connections = [(login_octets(), [mutated(chance, chance.choice(streams))]) for _ in range(MUTATED)]
-    part = MUTATED // 4
+    connections = [(login_octets(), [mutated(chance, chance.choice(streams))]) for _ in range(count)]
+    part = count // 4
     began_s = time.monotonic()
     with bystander(cluster):
         growth = grown_bytes(
@@ -373,7 +377,7 @@ def test_mutated_streams_of_ordinary_clients(cluster: Nodes, record_property: Re
             lambda: throw_all(port, connections[part:]),
         )
     record_property("mutated_growth_bytes", growth)
-    print(f"{MUTATED} streams in {time.monotonic() - began_s:.1f} s, memory grew by {growth / 1e6:.1f} MB")
+    print(f"{count} streams in {time.monotonic() - began_s:.1f} s, memory grew by {growth / 1e6:.1f} MB")
     assert growth < GROWTH_BYTES
     assert cluster.log_faults() == []
     cluster.until_well()

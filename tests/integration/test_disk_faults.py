@@ -171,6 +171,7 @@ def test_a_damaged_replica_is_rebuilt_from_its_peers(three: Nodes) -> None:
     three.heal()
 
 
+@pytest.mark.slow
 def test_a_log_file_whose_pages_do_not_fit_together_is_rebuilt_from_the_peers(three: Nodes) -> None:
     """But for what the node has promised: that is read, and kept."""
     with channel(three, 1) as declaring:

@@ -67,6 +67,7 @@ def test_two_of_three_serve_with_it_before_the_third_has_started(founders: Nodes
     assert code == 200 and {it["name"] for it in found} == {"near", "spread"}
 
 
+@pytest.mark.slow
 def test_a_limit_holds_the_level_until_all_have_been_started_without(founders: Nodes) -> None:
     """What needs the level waits for it; then definitions come as at any raise."""
     for id in founders.ids:

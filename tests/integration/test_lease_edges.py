@@ -148,7 +148,7 @@ def judge_uses(uses: list[Use], lease_s: float) -> None:
             assert use.events == ["still attached"], use
 
 
-@pytest.mark.parametrize("kill", [0, 3])
+@pytest.mark.parametrize("kill", [pytest.param(0, marks=pytest.mark.slow), 3])
 def test_l5_l6_uses_at_the_deadline(whole: Nodes, kill: int) -> None:
     """L2, L4, L5, L6: attach, get, redeclare and passive declare around the end of 160 leases, through every node; and
     once more while a node that leads a third of them is killed in the midst of it."""

@@ -71,10 +71,11 @@ def test_any_node_shows_what_a_queue_has_now(cluster: Nodes) -> None:
             assert "exchange 'gone'" in text and "left of 10 min 0 s" in text
             listed = mayfly_queue(cluster, id, "list", "--name", "see", "--columns", "name,ready,ready_live").stdout
             assert re.search(r"seen +2 +1", listed)
-            assert sample(cluster, id, "/metrics/per-queue?queue=seen", "mayfly_queue_ready_live{") == 1
             missing = mayfly_queue(cluster, id, "show", "unseen")
             assert missing.returncode == 1
             assert "this node knows no queue 'unseen' in vhost '/'" in missing.stderr
+        told = [sample(cluster, id, "/metrics/per-queue?queue=seen", "mayfly_queue_ready_live{") for id in cluster.ids]
+        assert sorted(told) == [0, 0, 1], "the leader of its shard tells, and nobody else"
         where.queue_delete("seen")
 
 

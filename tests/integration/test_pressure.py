@@ -119,7 +119,7 @@ def test_a_node_short_of_memory_blocks_publishers_of_all(cluster: Nodes, watchin
     assert cluster.page(1, "/health/ready")[1]["alarms"] == []
 
 
-@pytest.mark.parametrize("leader", [1, 3])
+@pytest.mark.parametrize("leader", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_a_consumer_that_reads_nothing_costs_little(cluster: Nodes, leader: int) -> None:
     """Of a replicated queue, without a prefetch: the rest stays in the log. It gets everything later. The queue's
     leader is another node than the consumer's, which may lag behind it, or the same.

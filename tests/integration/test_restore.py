@@ -31,6 +31,9 @@ class Lost:
             nodes.start(1, 2, 3)
             nodes.until_serving()
             nodes.until_settled(1, 1, 2, 3)
+            assert nodes.mayfly("shards", "add", "2", "--node", str(nodes.plan(3).http)).returncode == 0
+            wait_for(lambda: nodes.group_count(1) == 19, "the shards that were added")
+            nodes.until_settled(1, 1, 2, 3)
             with channel(nodes, 1) as declaring:
                 for name in ("kept", "quiet"):
                     declaring.queue_declare(name, durable=True)
@@ -75,6 +78,7 @@ class Lost:
             nodes.join(id, through=restored, serve=False)
         nodes.until_serving()
         nodes.until_settled(restored, 1, 2, 3)
+        assert {nodes.group_count(id) for id in (1, 2, 3)} == {19}
         return done.stdout
 
     def give_up(self) -> None:
@@ -105,6 +109,7 @@ def test_a_cluster_is_begun_anew_from_the_copy_of_one_node(copies: Lost) -> None
     copies.give_up()
 
 
+@pytest.mark.slow
 def test_a_cluster_is_begun_anew_from_the_copies_of_all_nodes(copies: Lost) -> None:
     """Made one after the other: of each shard the newest counts, whichever is named first."""
     said = copies.begin_anew(1, copies.copies[1], copies.copies[2], copies.copies[3])

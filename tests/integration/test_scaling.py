@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mayfly.node.local_nodes import exit_codes
-from tests.integration.clients import Consumer, Publisher, channel, judge, publish_all
+from tests.integration.clients import Consumer, Publisher, channel, drain, judge, publish_all
 from tests.integration.growing import Growing
 from tests.integration.nodes import fetch
 from tests.waiting import wait_for
@@ -64,6 +64,7 @@ def test_one_three_five_three_under_load(places: Growing) -> None:
     wait_for(lambda: places.ready(3, "load-2") == 500, "what was there before all others")
 
 
+@pytest.mark.slow
 def test_the_first_node_can_go_and_come_back_as_another(places: Growing) -> None:
     """The founder is removed under load; its old data is refused, as is its name while somebody bears it."""
     places.start(1)
@@ -160,6 +161,48 @@ def test_operators_move_shards_and_strangers_do_not(places: Growing) -> None:
     assert places.mayfly("shards", "move", "1", "nobody", *node).returncode == 1
     shown = places.mayfly("cluster", "members", *node).stdout + places.mayfly("shards", "status", *node).stdout
     assert "node3" in shown and "shard 16" in shown
+
+
+def test_operators_add_shards_under_load(places: Growing) -> None:
+    """`mayfly shards add`, with a member that does not vote there, one that was down, and one that joins later."""
+    places.start(1)
+    places.until_serving()
+    for number in (2, 3, 4):
+        places.join(number, through=1)
+    places.until_settled(1, 1, 2, 3, 4)
+    with channel(places, 1) as declaring:
+        for number in range(4 * 16):
+            declaring.queue_declare(f"load-{number}", durable=True)
+    publisher, consumer = Publisher(places, 1, "load-0", rate=300), Consumer(places, 3, "load-0").begin()
+    publisher.start()
+    publisher.until_confirmed(100)
+    places.kill(4)
+    node = ["--node", str(places.plan(2).http)]
+    refused = places.mayfly("shards", "add", "4", *node, password="wrong")
+    assert refused.returncode == 1 and "administrator" in refused.stderr
+    refused = places.mayfly("shards", "add", "2000", *node)
+    assert refused.returncode == 1 and "1024" in refused.stderr
+    done = places.mayfly("shards", "add", "4", *node)
+    assert (done.returncode, done.stdout) == (0, "16 shards, there are to be 20\n4 shards added\n"), done.stderr
+    wait_for(lambda: all(places.group_count(id) == 21 for id in (1, 2, 3)), "the shards that were added")
+    with channel(places, 3) as declaring:
+        for number in range(8):
+            declaring.queue_declare(f"new-{number}", durable=True)
+    publish_all(places, 2, "new-7", [b"%d" % number for number in range(100)])
+    places.start(4)
+    places.join(5, through=3)
+    places.until_settled(5, 1, 2, 3, 4, 5)
+    assert {places.group_count(id) for id in (1, 2, 3, 4, 5)} == {21}
+    rows: list[dict[str, Any]] = fetch(places.plan(5).http, "/shards")[1]["shards"]
+    assert all(row["queues"] for row in rows[17:]), "the new ones are the emptiest"
+    assert [body for body, _ in drain(places, 4, "new-7")] == [b"%d" % number for number in range(100)]
+    publisher.until_confirmed(100)
+    publisher.finish()
+    consumer.until_received(len(publisher.confirmed))
+    consumer.finish()
+    judge(publisher, [consumer])
+    shown = places.mayfly("status", *node).stdout
+    assert "shards 20" in shown and "shard 20" in shown
 
 
 def test_hooks_of_a_node_need_no_login(places: Growing) -> None:

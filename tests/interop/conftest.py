@@ -21,7 +21,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in long]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
     """Three nodes that serve. At the end their logs must be clean."""
     running = Nodes(tmp_path_factory.mktemp("interop"))

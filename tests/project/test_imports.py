@@ -120,6 +120,8 @@ IMPURE_MODULES: Final = frozenset(
     }
 )
 # And what it may not call, though the module is fine: where the clock, the environment or the disk hides.
+IN_MEMORY: Final = frozenset({"io.BytesIO"})
+"""Of such modules, but no input or output."""
 IMPURE_CALLS: Final = frozenset({"datetime.now", "datetime.utcnow", "datetime.today", "date.today"})
 IMPURE_BUILTINS: Final = frozenset({"open", "input", "print", "breakpoint"})
 # Programs beside the worlds: they read arguments, print, and share the work between processes.
@@ -179,6 +181,8 @@ def imports(path: Path, tree: ast.Module) -> Iterator[Import]:
             assert node.module
             for alias in node.names:
                 inner = f"{node.module}.{alias.name}"
+                if inner in IN_MEMORY:
+                    continue
                 yield Import(inner if is_a_module(inner) else node.module, where)
 
 

@@ -6,7 +6,7 @@ Whoever changes what is pinned here raises `LEVEL_HIGHEST`, and has the new form
 import msgspec
 
 from mayfly.cluster.group import sessions, state_layout
-from mayfly.cluster.versions import LEVEL_HIGHEST, SHARD_SNAPSHOT_VERSION
+from mayfly.cluster.versions import LEVEL_HIGHEST, SHARD_SNAPSHOT_VERSION, SHARD_SNAPSHOT_WITH_MOVES
 from mayfly.node.catalog import commands as catalog_commands
 from mayfly.node.catalog import policies
 from mayfly.node.catalog import snapshot as catalog_snapshot
@@ -15,22 +15,24 @@ from mayfly.node.shard import commands as shard_commands
 SHARD_KINDS = {
     1: "PUBLISH", 2: "SETTLE", 3: "GET", 4: "ATTACH", 5: "DETACH", 6: "CREATE_QUEUE", 7: "TOUCH_QUEUE", 8: "PURGE",
     9: "DELETE_QUEUE", 10: "FLOW", 11: "NOOP", 12: "PUBLISH_GUARDED", 13: "TRANSACTION", 14: "PREFETCH",
-    15: "TAKEN",
+    15: "TAKEN", 16: "CROSS",
     32: "EXPIRE_DUE", 33: "EXPIRE_QUEUE", 34: "ROUTE", 35: "TRANSFER", 36: "SETTLED", 37: "LANE_CLOSED",
     38: "FORGET_DELETED", 39: "DROP_QUEUE", 40: "UPDATE_QUEUES", 41: "RETRY_PARKED", 42: "DROP_PARKED",
-    44: "RAISE_LEVEL", 45: "TRANSFER_MARKED",
+    44: "RAISE_LEVEL", 45: "TRANSFER_MARKED", 46: "MOVE_OUT", 47: "MOVE_IN", 48: "TRANSFER_MOVED",
 }
 """43 was a command that no release has given: it stays unused."""
 CATALOG_COMMANDS = {
-    "add_member", "add_vhost", "bind", "clear_permissions", "clear_policy", "clear_topic_permissions",
+    "add_member", "add_shards", "add_vhost", "bind", "clear_permissions", "clear_policy", "clear_topic_permissions",
     "declare_exchange", "declare_queue", "definitions_loaded", "delete_exchange", "delete_user", "delete_vhost",
-    "found_cluster",
-    "member_gone", "node_lost", "node_started", "place_group", "prefer_leader", "put_user", "raise_level",
-    "remove_member", "remove_queues", "set_limit", "set_permissions", "set_policy", "set_topic_permissions", "unbind",
+    "found_cluster", "member_away", "member_back", "member_gone", "move_queue", "node_lost", "node_started",
+    "place_group", "plan_groups", "prefer_leader", "put_user", "queue_moved", "raise_level", "remove_member",
+    "remove_queues", "set_limit", "set_permissions", "set_policy", "set_topic_permissions", "unbind",
     "upgrade_password",
 }
-FORMS = {"shard snapshot": 9, "catalog snapshot": 6, "group state": 1, "entry": 1}
-"""At level 5."""
+FORMS = {
+    "shard snapshot": 9, "shard snapshot with moves": 10, "catalog snapshot": 7, "group state": 1, "entry": 1,
+}  # fmt: skip
+"""At level 6."""
 POLICY_KEYS = {
     "alternate-exchange", "dead-letter-exchange", "dead-letter-routing-key", "dead-letter-strategy", "delivery-limit",
     "expires", "max-length", "max-length-bytes", "message-ttl", "overflow", "queue-leader-locator",
@@ -40,7 +42,7 @@ POLICY_KEYS = {
 
 
 def test_what_the_log_may_hold_is_that_of_the_highest_level() -> None:
-    assert LEVEL_HIGHEST == 5
+    assert LEVEL_HIGHEST == 6
     for kind, name in SHARD_KINDS.items():
         assert getattr(shard_commands, name) == kind
     assert not [
@@ -57,6 +59,7 @@ def test_what_the_log_may_hold_is_that_of_the_highest_level() -> None:
     assert set(policies._KEYS) == POLICY_KEYS
     assert FORMS == {
         "shard snapshot": SHARD_SNAPSHOT_VERSION,
+        "shard snapshot with moves": SHARD_SNAPSHOT_WITH_MOVES,
         "catalog snapshot": catalog_snapshot.FORMAT_VERSION,
         "group state": state_layout._VERSION,
         "entry": sessions.ENTRY_VERSION,

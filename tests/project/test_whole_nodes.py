@@ -40,13 +40,31 @@ def base_port() -> Iterator[int]:
     ports.release()
 
 
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """Three nodes, whether they run or not."""
+    ports = Ports(3)
+    three = LocalCluster(plan_cluster(3, ports.base, tmp_path_factory.mktemp("three")))
+    yield three
+    three.stop()
+    ports.release()
+
+
 @pytest.fixture
-def cluster(base_port: int, tmp_path: Path) -> Iterator[LocalCluster]:
-    cluster = LocalCluster(plan_cluster(3, base_port, tmp_path))
-    cluster.start()
-    cluster.wait_until_serving(timeout_s=PATIENCE_S)
-    yield cluster
-    cluster.stop()
+def cluster(three: LocalCluster) -> LocalCluster:
+    """Three nodes that serve."""
+    if not three.running():
+        three.start()
+    three.wait_until_serving(timeout_s=PATIENCE_S)
+    return three
+
+
+@pytest.fixture
+def stopped(three: LocalCluster, request: pytest.FixtureRequest) -> LocalCluster:
+    """Three nodes that have served and were stopped."""
+    if three.running() or not three.plans[0].data_dir.exists():
+        request.getfixturevalue("cluster").stop(PATIENCE_S)
+    return three
 
 
 def run_mayfly(*arguments: str, folder: Path, patience_s: float = PATIENCE_S) -> subprocess.CompletedProcess[str]:
@@ -164,10 +182,9 @@ def test_a_node_whose_definitions_are_none_says_so_and_ends(tmp_path: Path) -> N
 
 
 def test_a_node_that_waits_for_its_cluster_is_alive_not_ready_and_ends_on_sigterm(
-    cluster: LocalCluster, tmp_path: Path
+    stopped: LocalCluster, tmp_path: Path
 ) -> None:
-    plan = cluster.plans[0]
-    cluster.stop()
+    plan = stopped.plans[0]
     alone = LocalCluster([plan])
     alone.start()
     try:
@@ -187,9 +204,8 @@ def test_a_node_that_waits_for_its_cluster_is_alive_not_ready_and_ends_on_sigter
     assert "Traceback" not in plan.log_file.read_text()
 
 
-def test_data_of_another_cluster_is_refused(cluster: LocalCluster, base_port: int, tmp_path: Path) -> None:
-    plan = cluster.plans[2]
-    cluster.stop()
+def test_data_of_another_cluster_is_refused(stopped: LocalCluster, tmp_path: Path) -> None:
+    plan = stopped.plans[2]
     alone = [
         "--amqp-address",
         str(plan.amqp),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from simulation.node.checker import Tolerance, check
@@ -457,3 +459,16 @@ def test_order_counts_in_each_priority() -> None:
     assert rules(made) == []
     made.deliveries = [delivered(3, "ranked"), delivered(1, "ranked"), delivered(2, "ranked")]
     assert rules(made) == ["order"]
+
+
+def test_d6_who_has_a_message_gets_it_again_only_after_a_session_ended() -> None:
+    """A get's answer is on its way when the session of its node ends: the message is got once more by the same one."""
+    twice = [
+        delivered(1, "plain", at_s=10.0, holder="getter"),
+        delivered(1, "plain", at_s=10.1, holder="getter", redelivered=True),
+    ]
+    for shard, ended_s, expected in ((3, 9.95, False), (4, 9.95, True), (3, 9.5, True), (3, 10.2, True)):
+        made = history(published(1, "plain"))
+        made.deliveries += [replace(each, shard=3) for each in twice]
+        made.session_ends.append((int(ended_s * SECOND), shard))
+        assert ("duplicate" in rules(made)) == expected, (shard, ended_s)

@@ -113,7 +113,7 @@ def test_a_node_whose_data_is_gone_is_replaced_by_a_new_one(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", [faults.ROT_ENTRY, faults.ROT_SNAPSHOT])
 def test_a_replica_whose_disk_rots_is_rebuilt(kind: str) -> None:
-    scenario = three_nodes(120)
+    scenario = three_nodes(121 if kind == faults.ROT_ENTRY else 120)
     # Only what is above the snapshot is looked at when a node starts.
     compact_entries = 15 if kind == faults.ROT_SNAPSHOT else 20_000
     profile = replace(scenario.node_profile, compact_entries=compact_entries, cache_bytes=0)

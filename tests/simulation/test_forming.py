@@ -251,7 +251,7 @@ def _founds_alone(forming: Forming, now_ms: int) -> str:
 @pytest.mark.parametrize(
     ("of", "name", "broken", "seed", "says"),
     [
-        (Forming, "decide", _founds_alone, 16, "is sent away for good"),
+        (Forming, "decide", _founds_alone, 16, "is sent away for good|has another state than"),
         (AbandonedPlaces, "claimed", lambda *asked: 0, 75, "is nobody"),
     ],
     ids=["founds alone", "leaves places abandoned"],

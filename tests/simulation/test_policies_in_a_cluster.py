@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
+import pytest
+
 from mayfly.node.catalog import CatalogCommand, ClearPolicy, SetPolicy
 from mayfly.node.catalog.arguments import MAX_TTL_MS
 from simulation.cluster import faults
@@ -84,14 +86,14 @@ def give_changes(simulation: Simulation, random: Random) -> None:
     simulation.queue.after(8 * SECOND_US + SECOND_US // 2, lambda: submit(simulation, 1, last))
 
 
-def test_c1_changes_survive_crashes_and_leaders_that_come_and_go() -> None:
-    for seed in (1, 2, 3):
-        scenario = three_nodes(500 + 10 * seed)
-        plan = [at(0.2 + 0.1 * n, faults.TRANSFER, n % 3 + 1, amount=n) for n in range(50)]
-        plan += [at(0.5 + 1.3 * n, faults.CRASH, (n + seed) % 3 + 1, lasts=0.4) for n in range(5)]
-        simulation = chaos(scenario, plan, seed)
-        run(simulation)
-        assert all(program.engine.catalog.policy("/", "zz") for program in simulation.programs())
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)])
+def test_c1_changes_survive_crashes_and_leaders_that_come_and_go(seed: int) -> None:
+    scenario = three_nodes(500 + 10 * seed)
+    plan = [at(0.2 + 0.1 * n, faults.TRANSFER, n % 3 + 1, amount=n) for n in range(50)]
+    plan += [at(0.5 + 1.3 * n, faults.CRASH, (n + seed) % 3 + 1, lasts=0.4) for n in range(5)]
+    simulation = chaos(scenario, plan, seed)
+    run(simulation)
+    assert all(program.engine.catalog.policy("/", "zz") for program in simulation.programs())
 
 
 def test_changes_survive_a_power_failure_and_snapshots() -> None:

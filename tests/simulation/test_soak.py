@@ -189,16 +189,18 @@ def test_the_real_ones(place: int) -> None:
     assert SIMULATORS[place].failure_of(1_795_000_000_000 + place) == ""
 
 
-def test_reports_of_the_real_ones_name_a_command_that_replays() -> None:
-    for each in SIMULATORS:
-        command = each.report(77, "broken").splitlines()[-1].removeprefix("replay: ").split()
-        assert command[0] == "python"
-        replayed = subprocess.run([sys.executable, *command[1:]], capture_output=True, text=True, check=True)
-        lines = replayed.stdout.splitlines()
-        assert lines[0].startswith("seed 77: ")
-        assert re.fullmatch(r"seed 77: \d+ events, .*; trace [0-9a-f]{32}", lines[-2]), lines[-2]
-        assert lines[-1] == f"replay: {' '.join(command)}"
-        assert len(lines) > 200, "there is no trace"
+@pytest.mark.parametrize(
+    "place", [pytest.param(place, marks=pytest.mark.slow if place else ()) for place in range(len(SIMULATORS))]
+)
+def test_reports_of_the_real_ones_name_a_command_that_replays(place: int) -> None:
+    command = SIMULATORS[place].report(77, "broken").splitlines()[-1].removeprefix("replay: ").split()
+    assert command[0] == "python"
+    replayed = subprocess.run([sys.executable, *command[1:]], capture_output=True, text=True, check=True)
+    lines = replayed.stdout.splitlines()
+    assert lines[0].startswith("seed 77: ")
+    assert re.fullmatch(r"seed 77: \d+ events, .*; trace [0-9a-f]{32}", lines[-2]), lines[-2]
+    assert lines[-1] == f"replay: {' '.join(command)}"
+    assert len(lines) > 200, "there is no trace"
 
 
 def test_a_range_of_seeds_is_shared_out_and_told_in_order(broken: str) -> None:

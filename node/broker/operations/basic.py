@@ -8,12 +8,12 @@ from pamqp import commands
 
 from mayfly.node.amqp.field_table import types_of
 from mayfly.node.amqp.methods import unchecked
-from mayfly.node.broker.channel import Channel
 from mayfly.node.broker.coming_back import nack_outcome
 from mayfly.node.broker.consumer_terms import ConsumerTerms
 from mayfly.node.broker.consumers import Consumer, content_of
 from mayfly.node.broker.direct_replies import REPLY_TO, make_address, make_key
 from mayfly.node.broker.operation import AmqpError, ShardStep, Steps, as_error
+from mayfly.node.broker.operation_channel import OperationChannel
 from mayfly.node.broker.operations.steps import on_queue, queue_name
 from mayfly.node.broker.reply_consumers import ReplyConsumer
 from mayfly.node.broker.unacknowledged import DeliveryHolder
@@ -31,7 +31,7 @@ _GET_ATTEMPTS: Final = 1000
 """Each gets past a bounded number of expired messages (RULES C4)."""
 
 
-def qos(channel: Channel, method: Any, arguments: bytes) -> None:
+def qos(channel: OperationChannel, method: Any, arguments: bytes) -> None:
     """basic.qos: a prefetch count for each consumer that follows on this channel. With global as without, as in
     RabbitMQ 4.3: there is no limit for all consumers of a channel together."""
     if method.prefetch_size:
@@ -40,7 +40,7 @@ def qos(channel: Channel, method: Any, arguments: bytes) -> None:
     channel.send(commands.Basic.QosOk())
 
 
-def consume(channel: Channel, method: Any, arguments: bytes) -> Steps:
+def consume(channel: OperationChannel, method: Any, arguments: bytes) -> Steps:
     """basic.consume."""
     client = channel.client
     consumers = channel.node.consumers
@@ -95,7 +95,7 @@ def consume(channel: Channel, method: Any, arguments: bytes) -> Steps:
         consumer.set_paused(True)
 
 
-def _in_exclusive_use(channel: Channel, queue: str) -> AmqpError:
+def _in_exclusive_use(channel: OperationChannel, queue: str) -> AmqpError:
     return AmqpError(403, f"queue '{queue}' in vhost '{channel.client.vhost}' in exclusive use")
 
 
@@ -104,7 +104,7 @@ def _is_quorum(record: QueueRecord) -> bool:
     return queue_type(record.arguments) == "quorum"
 
 
-def _new_tag(channel: Channel, wanted: str) -> str:
+def _new_tag(channel: OperationChannel, wanted: str) -> str:
     """The tag of a new consumer. That of the direct replies is no consumer's, as in RabbitMQ: a queue's may be named
     so as well."""
     tag = wanted or GENERATED_TAG + channel.node.random_name()
@@ -113,7 +113,7 @@ def _new_tag(channel: Channel, wanted: str) -> str:
     return tag
 
 
-def _consume_replies(channel: Channel, tag: str, method: Any) -> None:
+def _consume_replies(channel: OperationChannel, tag: str, method: Any) -> None:
     """basic.consume from the name that stands for direct replies to this channel."""
     node = channel.node
     if not method.no_ack:
@@ -136,7 +136,7 @@ def _priority(vhost: str, queue: QueueRecord, arguments: dict[str, Any], typed: 
     return max(_LOWEST_PRIORITY, min(_HIGHEST_PRIORITY, priority))
 
 
-def cancel(channel: Channel, method: Any, arguments: bytes) -> Steps:
+def cancel(channel: OperationChannel, method: Any, arguments: bytes) -> Steps:
     """basic.cancel: no more deliveries after cancel-ok.  What the consumer holds stays held.  An unknown
     tag is no error; of a tag that a queue's consumer has as well the direct replies go first."""
     replies = channel.reply_consumer
@@ -144,8 +144,11 @@ def cancel(channel: Channel, method: Any, arguments: bytes) -> Steps:
     if replies is not None and replies.tag == method.consumer_tag:
         channel.forget_reply_consumer()
     elif consumer is not None:
-        holder = consumer.holder
-        yield ShardStep(holder.shard_id, encode_detach(holder.queue_id, holder.holder_id, KEPT))
+        holder = None
+        while holder is not consumer.holder:
+            # Its queue may move meanwhile, and it is attached under another name.
+            holder = consumer.holder
+            yield ShardStep(holder.shard_id, encode_detach(holder.queue_id, holder.holder_id, KEPT))
         if channel.consumers.get(consumer.tag) is consumer:
             del channel.consumers[consumer.tag]
         channel.node.consumers.forget(consumer.holder.holder_id)
@@ -153,7 +156,7 @@ def cancel(channel: Channel, method: Any, arguments: bytes) -> Steps:
         channel.send(unchecked(commands.Basic.CancelOk, consumer_tag=method.consumer_tag))
 
 
-def get(channel: Channel, method: Any, arguments: bytes) -> Steps:
+def get(channel: OperationChannel, method: Any, arguments: bytes) -> Steps:
     """basic.get: one message, or get-empty."""
     client = channel.client
     name = queue_name(channel, method.queue)
@@ -201,18 +204,18 @@ def _no_get(record: QueueRecord) -> AmqpError:
     return AmqpError(405, text)
 
 
-def recover(channel: Channel, method: Any, arguments: bytes) -> None:
+def recover(channel: OperationChannel, method: Any, arguments: bytes) -> None:
     """basic.recover: everything unacknowledged goes back to its queue; RabbitMQ refuses requeue=false."""
     _requeue_all(channel, method)
     channel.send(commands.Basic.RecoverOk())
 
 
-def recover_async(channel: Channel, method: Any, arguments: bytes) -> None:
+def recover_async(channel: OperationChannel, method: Any, arguments: bytes) -> None:
     """basic.recover-async: recover without an answer."""
     _requeue_all(channel, method)
 
 
-def _requeue_all(channel: Channel, method: Any) -> None:
+def _requeue_all(channel: OperationChannel, method: Any) -> None:
     if not method.requeue:
         raise AmqpError(540, "requeue=false")
     transaction = channel.publisher.transaction

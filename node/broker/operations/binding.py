@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from mayfly.node.amqp.field_table import types_of
-from mayfly.node.broker.channel import Channel
 from mayfly.node.broker.operation import SpreadStep, Steps, known
+from mayfly.node.broker.operation_channel import OperationChannel
 from mayfly.node.broker.operations.steps import submit
 from mayfly.node.catalog import Bind, Refusal, Unbind, refusals
 from mayfly.node.catalog.arguments import headers_binding_fault
@@ -16,7 +16,7 @@ from mayfly.node.limits import HASHES_OF_TOPIC_KEY
 
 
 def change_binding(
-    channel: Channel, command: Bind | Unbind, arguments: bytes, answer: Callable[[], Any] | None
+    channel: OperationChannel, command: Bind | Unbind, arguments: bytes, answer: Callable[[], Any] | None
 ) -> Steps:
     """Make or undo a binding. `arguments`: those of a bind, as they came; `answer`: what is sent, None for nothing."""
     catalog = channel.cluster.catalog
@@ -37,7 +37,7 @@ def change_binding(
         channel.send(answer())
 
 
-def _topic_key_refusal(channel: Channel, command: Bind | Unbind) -> Refusal | None:
+def _topic_key_refusal(channel: OperationChannel, command: Bind | Unbind) -> Refusal | None:
     """Why there can't be a binding to a topic exchange with many `#`: RabbitMQ 4.3 refuses it. Where an end is not
     known here, the catalog answers. What is there may be undone."""
     if isinstance(command, Unbind):
@@ -55,7 +55,7 @@ def _topic_key_refusal(channel: Channel, command: Bind | Unbind) -> Refusal | No
     return None
 
 
-def _header_match_refusal(channel: Channel, command: Bind | Unbind, arguments: bytes) -> Refusal | None:
+def _header_match_refusal(channel: OperationChannel, command: Bind | Unbind, arguments: bytes) -> Refusal | None:
     """Why there can't be a binding to a headers exchange whose x-match is none, by the types on the wire: the catalog
     has decimals and octets as strings. Where an end is not known here, the catalog answers: 404 comes before this, and
     this before 405, as in RabbitMQ."""

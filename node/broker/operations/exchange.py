@@ -8,8 +8,8 @@ from typing import Any
 from pamqp import commands
 
 from mayfly.node.amqp.field_table import types_of
-from mayfly.node.broker.channel import Channel
 from mayfly.node.broker.operation import BarrierStep, Request, SpreadStep, Steps, as_error, check, known
+from mayfly.node.broker.operation_channel import OperationChannel
 from mayfly.node.broker.operations.binding import change_binding
 from mayfly.node.broker.operations.steps import submit
 from mayfly.node.catalog import Bind, DeclareExchange, DeleteExchange, ExchangeRecord, Refusal, Unbind, refusals
@@ -19,7 +19,7 @@ from mayfly.node.catalog.exchange import EXCHANGE_TYPES
 from mayfly.node.catalog.permissions import check_access, check_new_exchange
 
 
-def declare(channel: Channel, method: Any, arguments: bytes) -> Steps:
+def declare(channel: OperationChannel, method: Any, arguments: bytes) -> Steps:
     """exchange.declare, active or passive."""
     client = channel.client
     catalog = channel.cluster.catalog
@@ -52,7 +52,7 @@ def declare(channel: Channel, method: Any, arguments: bytes) -> Steps:
         channel.send(commands.Exchange.DeclareOk())
 
 
-def _in_catalog(channel: Channel, command: DeclareExchange, arguments: bytes) -> Generator[Request, Any, bool]:
+def _in_catalog(channel: OperationChannel, command: DeclareExchange, arguments: bytes) -> Generator[Request, Any, bool]:
     """Make the exchange, unless an equivalent one is there; whether it may be new."""
     catalog = channel.cluster.catalog
     user = channel.client.user
@@ -94,7 +94,7 @@ def _check_alternate(command: DeclareExchange, arguments: bytes, refusal: Refusa
             raise as_error(typed) from None
 
 
-def delete(channel: Channel, method: Any, arguments: bytes) -> Steps:
+def delete(channel: OperationChannel, method: Any, arguments: bytes) -> Steps:
     """exchange.delete; no such exchange is no error."""
     client = channel.client
     catalog = channel.cluster.catalog
@@ -113,18 +113,18 @@ def delete(channel: Channel, method: Any, arguments: bytes) -> Steps:
         channel.send(commands.Exchange.DeleteOk())
 
 
-def bind(channel: Channel, method: Any, arguments: bytes) -> Steps:
+def bind(channel: OperationChannel, method: Any, arguments: bytes) -> Steps:
     """exchange.bind."""
     return _change_binding(channel, method, Bind, commands.Exchange.BindOk, arguments)
 
 
-def unbind(channel: Channel, method: Any, arguments: bytes) -> Steps:
+def unbind(channel: OperationChannel, method: Any, arguments: bytes) -> Steps:
     """exchange.unbind; unbinding what is not bound is no error."""
     return _change_binding(channel, method, Unbind, commands.Exchange.UnbindOk, b"")
 
 
 def _change_binding(
-    channel: Channel, method: Any, make: type[Bind] | type[Unbind], answer: Callable[[], Any], typed: bytes
+    channel: OperationChannel, method: Any, make: type[Bind] | type[Unbind], answer: Callable[[], Any], typed: bytes
 ) -> Steps:
     client = channel.client
     command = make(

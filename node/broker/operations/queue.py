@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from functools import partial
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -10,7 +11,6 @@ from pamqp import commands
 
 from mayfly.node.amqp.field_table import types_of
 from mayfly.node.amqp.methods import unchecked
-from mayfly.node.broker.channel import Channel
 from mayfly.node.broker.cluster_facade import SESSION_LOST
 from mayfly.node.broker.direct_replies import REPLY_TO, is_address_in
 from mayfly.node.broker.operation import (
@@ -20,18 +20,19 @@ from mayfly.node.broker.operation import (
     OwnerStep,
     ReplyAddressStep,
     Request,
-    ShardStep,
     SpreadStep,
     Steps,
     as_error,
     check,
     known,
 )
+from mayfly.node.broker.operation_channel import OperationChannel
 from mayfly.node.broker.operations.binding import change_binding
 from mayfly.node.broker.operations.steps import (
     NOT_FOUND,
     OwnerUnreachable,
     QueueGone,
+    ask_shard,
     create_missing,
     on_queue,
     queue_name,
@@ -50,7 +51,7 @@ from mayfly.node.shard.results import IN_USE, Deleted, Gone, Purged, QueueCounts
 SERVER_NAMED: Final = "amq.gen-"
 
 
-def declare(channel: Channel, method: Any, arguments: bytes) -> Steps:
+def declare(channel: OperationChannel, method: Any, arguments: bytes) -> Steps:
     """queue.declare, active or passive."""
     if method.queue.startswith(REPLY_TO):
         return _declare_reply_address(channel, method)
@@ -59,7 +60,7 @@ def declare(channel: Channel, method: Any, arguments: bytes) -> Steps:
     return _declare_active(channel, method, arguments)
 
 
-def _declare_ok(channel: Channel, method: Any, name: str, counts: QueueCounts) -> None:
+def _declare_ok(channel: OperationChannel, method: Any, name: str, counts: QueueCounts) -> None:
     channel.last_queue = name
     if not method.nowait:
         channel.send(
@@ -72,7 +73,7 @@ def _declare_ok(channel: Channel, method: Any, name: str, counts: QueueCounts) -
         )
 
 
-def _declare_reply_address(channel: Channel, method: Any) -> Steps:
+def _declare_reply_address(channel: OperationChannel, method: Any) -> Steps:
     """The names of direct replies are no queues: declaring one, in whatever way, asks whether it is there."""
     name = method.queue
     vhost = channel.client.vhost
@@ -81,13 +82,13 @@ def _declare_reply_address(channel: Channel, method: Any) -> Steps:
     _declare_ok(channel, method, name, QueueCounts(0, 1, False))
 
 
-def _declare_passive(channel: Channel, method: Any) -> Steps:
+def _declare_passive(channel: OperationChannel, method: Any) -> Steps:
     # An empty name is no short form here: RabbitMQ looks for a queue of that name.
     record, counts = yield from on_queue(channel, method.queue, None, lambda record: encode_touch_queue(record.id))
     _declare_ok(channel, method, record.name, counts)
 
 
-def _declare_active(channel: Channel, method: Any, arguments: bytes) -> Steps:
+def _declare_active(channel: OperationChannel, method: Any, arguments: bytes) -> Steps:
     client = channel.client
     cluster = channel.cluster
     server_named = not method.queue
@@ -115,7 +116,7 @@ def _declare_active(channel: Channel, method: Any, arguments: bytes) -> Steps:
             encoded = encode_create_queue(record.id, shard_settings(cluster.catalog, record))
         else:
             encoded = encode_touch_queue(record.id)
-        result = yield ShardStep(record.shard, encoded)
+        record, result = yield from ask_shard(channel, record, partial(_same, encoded))
         if result is SESSION_LOST:
             if not (yield OwnerStep(record.id)):
                 refuse_unreachable(record)
@@ -129,6 +130,10 @@ def _declare_active(channel: Channel, method: Any, arguments: bytes) -> Steps:
         else:
             yield from create_missing(channel, record)
     raise AmqpError(541, f"queue '{command.name}' in vhost '{command.vhost}' was deleted over and over")
+
+
+def _same(encoded: bytes, _: QueueRecord) -> bytes:
+    return encoded
 
 
 def _with_types(command: DeclareQueue, arguments: bytes, error: AmqpError) -> AmqpError:
@@ -146,7 +151,7 @@ def _with_types(command: DeclareQueue, arguments: bytes, error: AmqpError) -> Am
     return error
 
 
-def _in_catalog(channel: Channel, command: DeclareQueue) -> Generator[Request, Any, tuple[QueueRecord, bool]]:
+def _in_catalog(channel: OperationChannel, command: DeclareQueue) -> Generator[Request, Any, tuple[QueueRecord, bool]]:
     """The queue's record, and whether it is new."""
     catalog = channel.cluster.catalog
     user, vhost, name = channel.client.user, command.vhost, command.name
@@ -191,7 +196,7 @@ def _in_catalog(channel: Channel, command: DeclareQueue) -> Generator[Request, A
 
 
 def _after_lost_owner(
-    channel: Channel, command: DeclareQueue, refusal: Refusal
+    channel: OperationChannel, command: DeclareQueue, refusal: Refusal
 ) -> Generator[Request, Any, QueueRecord | None]:
     """What a refused declare meets once the queue in its way is gone, or its owner can be reached; raises
     AmqpError if it is refused still."""
@@ -206,7 +211,7 @@ def _after_lost_owner(
     return present
 
 
-def _clear_dead_owner(channel: Channel, command: DeclareQueue) -> Generator[Request, Any, None]:
+def _clear_dead_owner(channel: OperationChannel, command: DeclareQueue) -> Generator[Request, Any, None]:
     """An exclusive queue of a connection that has just ended here may not have been taken out yet."""
     record = channel.cluster.catalog.queue(command.vhost, command.name)
     if (
@@ -218,18 +223,18 @@ def _clear_dead_owner(channel: Channel, command: DeclareQueue) -> Generator[Requ
         yield CatalogStep(RemoveQueues((record.id,)))
 
 
-def bind(channel: Channel, method: Any, arguments: bytes) -> Steps:
+def bind(channel: OperationChannel, method: Any, arguments: bytes) -> Steps:
     """queue.bind."""
     return _change_binding(channel, method, Bind, commands.Queue.BindOk, arguments)
 
 
-def unbind(channel: Channel, method: Any, arguments: bytes) -> Steps:
+def unbind(channel: OperationChannel, method: Any, arguments: bytes) -> Steps:
     """queue.unbind; unbinding what is not bound is no error."""
     return _change_binding(channel, method, Unbind, commands.Queue.UnbindOk, b"")
 
 
 def _change_binding(
-    channel: Channel, method: Any, make: type[Bind] | type[Unbind], answer: Callable[[], Any], typed: bytes
+    channel: OperationChannel, method: Any, make: type[Bind] | type[Unbind], answer: Callable[[], Any], typed: bytes
 ) -> Steps:
     client = channel.client
     command = make(
@@ -245,14 +250,14 @@ def _change_binding(
     yield from change_binding(channel, command, typed, None if getattr(method, "nowait", False) else answer)
 
 
-def _binding_key(channel: Channel, method: Any) -> str:
+def _binding_key(channel: OperationChannel, method: Any) -> str:
     """An empty key with an empty queue name means the queue's name (AMQP 0-9-1, queue.bind, routing-key)."""
     if not method.routing_key and not method.queue:
         return channel.last_queue
     return str(method.routing_key)
 
 
-def purge(channel: Channel, method: Any, arguments: bytes) -> Steps:
+def purge(channel: OperationChannel, method: Any, arguments: bytes) -> Steps:
     """queue.purge: what is ready goes, without dead-lettering."""
     name = queue_name(channel, method.queue)
     _, result = yield from on_queue(channel, name, "read", lambda record: encode_purge(record.id))
@@ -262,7 +267,7 @@ def purge(channel: Channel, method: Any, arguments: bytes) -> Steps:
         )
 
 
-def delete(channel: Channel, method: Any, arguments: bytes) -> Steps:
+def delete(channel: OperationChannel, method: Any, arguments: bytes) -> Steps:
     """queue.delete; answered when the queue is out of the catalog here.  No such queue is no error."""
     client = channel.client
     name = queue_name(channel, method.queue)
@@ -279,7 +284,7 @@ def delete(channel: Channel, method: Any, arguments: bytes) -> Steps:
 
 
 def _delete_in_shard(
-    channel: Channel, name: str, if_unused: bool, if_empty: bool
+    channel: OperationChannel, name: str, if_unused: bool, if_empty: bool
 ) -> Generator[Request, Any, tuple[int, object]]:
     """The id of the queue, 0 if there is none, and what its shard says; None if it was gone there before.
 

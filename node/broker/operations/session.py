@@ -6,14 +6,14 @@ from typing import Any
 
 from pamqp import commands
 
-from mayfly.node.broker.channel import Channel
 from mayfly.node.broker.confirms import Confirms
 from mayfly.node.broker.operation import AmqpError, BarrierStep, ShardsStep, Steps, known
+from mayfly.node.broker.operation_channel import OperationChannel
 from mayfly.node.broker.transaction import Transaction
 from mayfly.node.shard.results import Applied
 
 
-def select(channel: Channel, method: Any, arguments: bytes) -> None:
+def select(channel: OperationChannel, method: Any, arguments: bytes) -> None:
     """confirm.select; a second one changes nothing."""
     if channel.publisher.transaction is not None:
         raise AmqpError(406, "cannot switch from tx to confirm mode")
@@ -23,7 +23,7 @@ def select(channel: Channel, method: Any, arguments: bytes) -> None:
         channel.send(commands.Confirm.SelectOk())
 
 
-def select_transactions(channel: Channel, method: Any, arguments: bytes) -> None:
+def select_transactions(channel: OperationChannel, method: Any, arguments: bytes) -> None:
     """tx.select; a second one changes nothing."""
     publisher = channel.publisher
     if publisher.confirms is not None:
@@ -33,7 +33,7 @@ def select_transactions(channel: Channel, method: Any, arguments: bytes) -> None
     channel.send(commands.Tx.SelectOk())
 
 
-def commit(channel: Channel, method: Any, arguments: bytes) -> Steps:
+def commit(channel: OperationChannel, method: Any, arguments: bytes) -> Steps:
     """tx.commit: answered when all of it is stored. What was published goes to the queues that have the names now to
     which it was routed.
 
@@ -47,6 +47,7 @@ def commit(channel: Channel, method: Any, arguments: bytes) -> Steps:
     try:
         if transaction.lacks_queues(cluster.catalog):
             known((yield BarrierStep()))
+        yield from channel.node.routes.crossings.cross(transaction.queues(cluster.catalog))
         returned = transaction.route(cluster.catalog)
         if channel.open:
             channel.publisher.send_returns(returned)
@@ -70,14 +71,14 @@ def _check_complete(complete: bool) -> None:
         raise AmqpError(406, "partial tx completion")
 
 
-def roll_back(channel: Channel, method: Any, arguments: bytes) -> None:
+def roll_back(channel: OperationChannel, method: Any, arguments: bytes) -> None:
     """tx.rollback: publishes are forgotten, what was settled is outstanding as before."""
     _transaction(channel).release()
     channel.publisher.begin_transaction()
     channel.send(commands.Tx.RollbackOk())
 
 
-def _transaction(channel: Channel) -> Transaction:
+def _transaction(channel: OperationChannel) -> Transaction:
     transaction = channel.publisher.transaction
     if transaction is None:
         raise AmqpError(406, "channel is not transactional")

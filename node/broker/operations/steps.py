@@ -9,15 +9,25 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from mayfly.cluster.versions import LEVEL_RIGHTS
-from mayfly.node.broker.channel import Channel
 from mayfly.node.broker.cluster_facade import SESSION_LOST
-from mayfly.node.broker.operation import AmqpError, BarrierStep, CatalogStep, Request, ShardStep, as_error, check, known
+from mayfly.node.broker.operation import (
+    AmqpError,
+    BarrierStep,
+    CatalogStep,
+    LaterStep,
+    Request,
+    ShardStep,
+    as_error,
+    check,
+    known,
+)
+from mayfly.node.broker.operation_channel import OperationChannel
 from mayfly.node.catalog import CheckedCommand, OtherRights, QueueRecord, Refusal, Rights, refusals
 from mayfly.node.catalog.permissions import Access, check_access, rights_digest
 from mayfly.node.catalog.shard_settings import shard_settings
 from mayfly.node.limits import DECLARE_ATTEMPTS
 from mayfly.node.shard.commands import encode_create_queue
-from mayfly.node.shard.results import Gone
+from mayfly.node.shard.results import Gone, Moved
 
 NOT_FOUND: Final = 404
 
@@ -46,7 +56,7 @@ Answered = Generator[Request, Any, tuple[QueueRecord, Any]]
 
 
 def submit(
-    channel: Channel, command: CheckedCommand, refusal: Callable[[], Refusal | None]
+    channel: OperationChannel, command: CheckedCommand, refusal: Callable[[], Refusal | None]
 ) -> Generator[Request, Any, Any]:
     """Give a client's command to the catalog; answers its result. `refusal()` says, by the catalog here, why the client
     may not have it done, and is asked again as long as the log finds that it was asked of other permissions than those
@@ -64,7 +74,7 @@ def submit(
     return answer
 
 
-def queue_name(channel: Channel, name: str) -> str:
+def queue_name(channel: OperationChannel, name: str) -> str:
     """The name meant: an empty one is the last queue declared on the channel (AMQP 0-9-1, 1.7.2)."""
     if name:
         return name
@@ -73,7 +83,7 @@ def queue_name(channel: Channel, name: str) -> str:
     return channel.last_queue
 
 
-def find_queue(channel: Channel, name: str, access: Access | None) -> Found:
+def find_queue(channel: OperationChannel, name: str, access: Access | None) -> Found:
     """The queue of that name, if the user has this access; refused with 404 or 405 only after the catalog was brought
     up to date."""
     client = channel.client
@@ -89,15 +99,40 @@ def find_queue(channel: Channel, name: str, access: Access | None) -> Found:
     return found
 
 
-def _check_use(channel: Channel, name: str, access: Access | None) -> None:
+def _check_use(channel: OperationChannel, name: str, access: Access | None) -> None:
     if access is not None:
         client = channel.client
         catalog = channel.cluster.catalog
         check(check_access(catalog, client.user, access, "queue", client.vhost, name))
 
 
+def ask_shard(
+    channel: OperationChannel, record: QueueRecord, encode: Callable[[QueueRecord], bytes]
+) -> Answered:
+    """Give a command to the shard of a queue, also if it has moved since this node has heard of it. Answers the queue
+    with the shard where it is, and what that said."""
+    catalog = channel.cluster.catalog
+    there = record
+    while True:
+        result = yield ShardStep(there.shard, encode(there))
+        if isinstance(result, Moved):
+            if result.shard == there.shard:
+                yield LaterStep()
+            there = replace(record, shard=result.shard)
+        elif there is not record and isinstance(result, Gone) and not result.reason:
+            # It is still on its way there, unless it was deleted.
+            known((yield BarrierStep()))
+            if catalog.queue_by_id(record.id) is None:
+                return record, result
+            yield LaterStep()
+            there = catalog.queue_by_id(record.id) or record
+            record = there
+        else:
+            return there, result
+
+
 def on_queue(
-    channel: Channel, name: str, access: Access | None, encode: Callable[[QueueRecord], bytes]
+    channel: OperationChannel, name: str, access: Access | None, encode: Callable[[QueueRecord], bytes]
 ) -> Answered:
     """Give a command to a queue's shard.  Answers the queue and the shard's result, which is
     not Gone: a queue that is gone is looked up again, and refused with 404 (`QueueGone`) if it stays gone.
@@ -107,7 +142,7 @@ def on_queue(
     client = channel.client
     for _ in range(DECLARE_ATTEMPTS):
         record = yield from find_queue(channel, name, access)
-        result = yield ShardStep(record.shard, encode(record))
+        record, result = yield from ask_shard(channel, record, encode)
         if result is SESSION_LOST:
             refuse_unreachable(record)
             continue
@@ -123,7 +158,7 @@ def on_queue(
     raise as_error(refusals.not_found("queue", client.vhost, name))
 
 
-def create_missing(channel: Channel, record: QueueRecord) -> Generator[Request, Any, None]:
+def create_missing(channel: OperationChannel, record: QueueRecord) -> Generator[Request, Any, None]:
     """The shard has never heard of a queue that our catalog has: either it was removed and
     our catalog is behind, or whoever declared it has not got round to creating it."""
     known((yield BarrierStep()))

@@ -84,10 +84,10 @@ def read_definitions(data: bytes) -> Plan:
     return _Reading(_Fields("", content)).plan()
 
 
-def check_on(shard_count: int, snapshot: bytes, plan: Plan) -> None:
+def check_on(founding_shards: int, snapshot: bytes, plan: Plan) -> None:
     """Do it all on a catalog of its own, made from a snapshot. Raises BadDefinitions for the first command that would
     be refused."""
-    copy = Catalog(shard_count)
+    copy = Catalog(founding_shards)
     copy.restore(snapshot)
     for place, command in plan.commands:
         try:

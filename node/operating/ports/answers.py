@@ -7,3 +7,18 @@ Answer: TypeAlias = tuple[int, dict[str, Any]]
 
 NOT_FOUND: Final[dict[str, Any]] = {"error": "Object Not Found", "reason": "Not Found"}
 """As RabbitMQ says it."""
+
+
+def bad_request(reason: str) -> Answer:
+    """It can't be done as it was asked for."""
+    return 400, {"error": "bad_request", "reason": reason}
+
+
+def no_such(reason: str) -> Answer:
+    """Something that is named does not exist."""
+    return 404, {"error": "Object Not Found", "reason": reason}
+
+
+def in_doubt(reason: str = "the catalog did not answer in time; whether it is done shows later") -> Answer:
+    """It took too long."""
+    return 504, {"error": "timeout", "reason": reason}

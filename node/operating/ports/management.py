@@ -1,6 +1,6 @@
 """What RabbitMQ's management API asks for, beside users and definitions."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from mayfly.node.operating.ports.answers import Answer
@@ -47,15 +47,17 @@ class ManagementPort(ClientsPort, Protocol):
     def vhosts_seen(self, user: str) -> list[str]:
         """The vhosts that the user may see."""
 
-    def queue(self, vhost: str, name: str) -> dict[str, Any] | None:
-        """One queue in RabbitMQ's shape; None where there is none. No use of it (L2)."""
+    async def queues(self, names: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+        """Queues by vhost and name in RabbitMQ's shape and in that order, without those that are not there. No use of
+        them (L2). What is in a queue is left out where no node with its shard has told it, and `unknown` says so."""
 
     async def queue_names(self, vhosts: Iterable[str]) -> list[tuple[str, str]]:
         """Vhost and name of the queues in these vhosts, in no order; the node does other work in between."""
 
     async def overview(self, user: str) -> dict[str, Any]:
         """The cluster in RabbitMQ's shape: all of it for who has a tag that lets him see all, else what is in the
-        vhosts that the user may see."""
+        vhosts that the user may see. Shards of which no node has told what is in them are `unknown_shards`, and not in
+        the totals."""
 
     def feature_flags(self) -> list[dict[str, Any]]:
         """In RabbitMQ's shape, those that go with the version that tools are told (RULES Q4)."""

@@ -26,8 +26,8 @@ class OperatorPort(Protocol):
         """Waits, not long, until this node shows what the cluster has now. `current` says whether it does, and
         `reason` why not."""
 
-    def members(self) -> list[dict[str, Any]]:
-        """The members of the cluster."""
+    async def members(self) -> dict[str, Any]:
+        """The `members` of the cluster, and the `unknown_shards`, of which no node has told who votes."""
 
     def cluster(self) -> str:
         """The id of the cluster."""
@@ -35,11 +35,11 @@ class OperatorPort(Protocol):
     def level(self) -> int:
         """The cluster's feature level."""
 
-    def groups(self) -> list[dict[str, Any]]:
-        """Who votes in which group, and who shall."""
+    async def groups(self) -> list[dict[str, Any]]:
+        """Who votes in which group, and who shall; `unknown` where no node has told who does."""
 
-    def dead_letters(self, selection: Selection) -> dict[str, Any]:
-        """Dead letters that wait (RULES D8): the parked ones that are meant, and the lanes."""
+    async def dead_letters(self, selection: Selection) -> dict[str, Any]:
+        """Dead letters that wait (RULES D8): the parked ones that are meant, the lanes, and the `unknown_shards`."""
 
     async def settle_dead_letters(self, release: bool, selection: Selection) -> Answer:
         """Have the parked ones that are meant routed again, or dropped; answers when it is done."""
@@ -50,14 +50,24 @@ class OperatorPort(Protocol):
     def drain(self) -> Answer:
         """Begin to drain this node; `/status` shows how far it has come."""
 
-    async def snapshot(self, folder: str) -> Answer:
-        """Copy this node's data to a folder of its machine."""
+    async def snapshot(self, folder: str, whole: bool) -> Answer:
+        """Copy this node's data to a folder of its machine; or the `whole` cluster's, from as many nodes as it takes,
+        each in a folder of its own machine. Says which groups each copy has, and which are in none."""
 
     async def revive(self) -> Answer:
         """Have a drained node serve again."""
 
     async def move_group(self, group: int, voters: tuple[str, ...]) -> Answer:
         """Choose the voters of a group; nobody: have them worked out."""
+
+    async def move_queue(self, vhost: str, name: str, shard: int) -> Answer:
+        """Have a queue move to another shard; answers when it has been told to."""
+
+    def shard_count(self) -> int:
+        """How many shards there are."""
+
+    async def add_shards(self, total: int) -> Answer:
+        """Have so many shards in all."""
 
     async def transfer_group(self, group: int, leader: str) -> Answer:
         """Choose the leader of a group among its voters."""

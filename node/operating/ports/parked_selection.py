@@ -1,20 +1,17 @@
 """Which parked dead letters an operator means (RULES D8)."""
 
+from typing import NamedTuple
+
 from mayfly.node.shard.outbox import Death
 
 
-class Selection:
+class Selection(NamedTuple):
     """Which parked dead letters are meant: those that agree with all that is given."""
 
-    __slots__ = ("queue", "reason", "shard", "vhost")
-
-    def __init__(
-        self, vhost: str | None = None, queue: str | None = None, reason: str | None = None, shard: int | None = None
-    ) -> None:
-        self.vhost = vhost
-        self.queue = queue
-        self.reason = reason
-        self.shard = shard
+    vhost: str | None = None
+    queue: str | None = None
+    reason: str | None = None
+    shard: int | None = None
 
     def has(self, death: Death) -> bool:
         """Whether this one is meant; the shard is looked at elsewhere."""

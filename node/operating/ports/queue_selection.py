@@ -8,9 +8,12 @@ USUAL_QUEUES: Final = 1000
 
 
 class QueueSelection(NamedTuple):
-    """The queues of a vhost (None: of all) with one of these names (none: with any) and this text in their name."""
+    """The queues of a vhost (None: of all) with one of these names (none: with any) and this text in their name.
+    `told_here`: of them those whose figures this node tells in its metrics, as the leader of their shard or the node in
+    whose memory they are, so that all nodes together tell of each once."""
 
     vhost: str | None = None
     names: frozenset[str] = frozenset()
     part: str = ""
     limit: int = USUAL_QUEUES
+    told_here: bool = False

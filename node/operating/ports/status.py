@@ -8,8 +8,9 @@ from mayfly.node.operating.ports.queue_selection import QueueSelection
 
 
 class StatusProvider(Protocol):
-    """A running node as others see it. All methods answer from memory: at once, or in steps between which the node does
-    other work."""
+    """A running node as others see it. What does not wait answers from memory at once. What does is made in steps,
+    between which the node does other work; of shards that it has no replica of it asks other nodes, for 2 s at most,
+    and says `unknown` of what none of them has told."""
 
     def is_live(self) -> bool:
         """False: the process should be replaced."""
@@ -21,23 +22,23 @@ class StatusProvider(Protocol):
         """Why publishers are blocked, of this node in full, of others which there are; consumers are served."""
 
     async def status(self) -> dict[str, Any]:
-        """Nodes, groups, queues and alarms as this node knows them; goes through JSON."""
+        """Nodes, groups, queues and alarms; goes through JSON."""
 
-    def queue_info(self, vhost: str, name: str) -> dict[str, Any] | None:
-        """One queue as this node has it; None if it knows of none. No use of it (L2).
+    async def queue_info(self, vhost: str, name: str) -> dict[str, Any] | None:
+        """One queue; None if this node knows of none. No use of it (L2).
 
         With `exact` False not all of its messages were looked at; ask again and some more are.
         """
 
     async def queues(self, selection: QueueSelection) -> tuple[list[dict[str, Any]], int]:
-        """These queues by vhost and name, as this node has them, and how many more there are than it may be."""
+        """These queues by vhost and name, and how many more there are than it may be."""
 
     async def freshness(self, vhost: str | None = None, name: str | None = None) -> dict[str, Any]:
-        """Waits, not long, until this node shows what the cluster has now, of one queue or of all. `current` says
+        """Waits, not long, until pages show what the cluster has now, of one queue or of all. `current` says
         whether it does, and `reason` why not."""
 
     def queue_metrics(self, rows: Sequence[Mapping[str, Any]], left_out: int) -> Sequence[Metric]:
         """Metrics of the queues in `rows`, from `queues`. Called in a thread: takes nothing but these."""
 
     async def metrics_snapshot(self) -> Sequence[Metric]:
-        """The node's metrics now."""
+        """The node's metrics now, with those of the shards that it has replicas of."""

@@ -1,10 +1,19 @@
-"""Who has logged in, and from where."""
+"""Who has logged in, from where, and the tags that count."""
 
 from contextvars import ContextVar
-from typing import Protocol
+from typing import Final, Protocol
 
 ORIGIN: ContextVar[str] = ContextVar("origin", default="")
 """The address that the request under way comes from; see `node.broker.failed_logins.origin_of`."""
+
+
+ADMINISTRATOR: Final = "administrator"
+MONITORING: Final = "monitoring"
+POLICYMAKER: Final = "policymaker"
+SEE_ALL: Final = frozenset({ADMINISTRATOR, MONITORING})
+"""Tags of users who see what is in any vhost."""
+MANAGEMENT_TAGS: Final = SEE_ALL | {POLICYMAKER, "management"}
+"""Tags that the management API is for."""
 
 
 class User(Protocol):

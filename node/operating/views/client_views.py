@@ -22,11 +22,18 @@ from mayfly.node.catalog import QueueRecord
 from mayfly.node.engine.engine import Engine
 from mayfly.node.operating.ports.client_selection import ClientSelection, Kind
 from mayfly.node.operating.views.json_values import json_value
+from mayfly.node.operating.views.queue_counts import shard_here
 from mayfly.node.shard.shard import Shard
 
 Row = dict[str, Any]
 Number = Annotated[int, msgspec.Meta(ge=0, le=2**48)]
 """A place, or the number of a connection; what a peer says is held to that."""
+
+Holder = tuple[int, int]
+"""A consumer, as shards know it: its node, and its number there."""
+
+WHOSE: Final = "whose"
+"""In a consumer's row: shard, queue and holder, to be asked about and taken out by who has asked for the row."""
 
 AT_ONCE: Final = 100
 """Rows of one answer, and consumers that are shown with their channel."""
@@ -230,7 +237,6 @@ class ClientViews:
         channel = consumer.channel
         client = channel.client
         terms = self._broker.consumers.terms_of(consumer)
-        active, status = self._activity(consumer, queue)
         return {
             "queue": {"name": queue.name, "vhost": queue.vhost},
             "consumer_tag": consumer.tag,
@@ -247,29 +253,42 @@ class ClientViews:
             "prefetch_count": consumer.prefetch,
             "exclusive": terms.exclusive,
             "arguments": json_value(table_to_python(terms.arguments)),
-            "active": active,
-            "activity_status": status,
+            **self._activity(consumer, queue),
         }
 
-    def _activity(self, consumer: Consumer, queue: QueueRecord) -> tuple[bool | None, str]:
-        """Whether it is the one that gets messages, where only one does; None where the queue lives on another node,
-        which alone knows."""
+    def _activity(self, consumer: Consumer, queue: QueueRecord) -> Row:
+        """Whether it is the one that gets messages, where only one does. That is not known of a transient queue on
+        another node; and where there is no replica of its shard here, WHOSE says what to ask about."""
         if not queue.settings.single_active_consumer:
-            return True, "up"
-        shard: Shard | None = None
-        if queue.replicated:
-            shard = self._engine.shards[queue.shard]
-        elif queue.owner_node == self._engine.node_id:
-            shard = self._engine.transient.local.shard
-        found = None if shard is None else shard.queue(queue.id)
-        if found is None:
-            return None, "unknown"
-        single = found.consumers.single
-        if single is not None and (single.session[0], single.holder_id) == (
-            self._engine.node_id, consumer.holder.holder_id,
-        ):  # fmt: skip
-            return True, "single_active"
-        return False, "waiting"
+            return activity(True, "up")
+        holder = (self._engine.node_id, consumer.holder.holder_id)
+        shard = shard_here(self._engine, queue.shard)
+        if shard is not None:
+            return activity_of(single_active(shard, queue.id), holder)
+        unknown = activity_of(None, holder)
+        return unknown | {WHOSE: [queue.shard, queue.id, *holder]} if queue.replicated else unknown
+
+
+def single_active(shard: Shard, queue_id: int) -> Holder | None:
+    """Who of several consumers gets the messages of a queue of this shard: (0, 0) if nobody does, None if the shard has
+    no such queue."""
+    queue = shard.queue(queue_id)
+    if queue is None:
+        return None
+    single = queue.consumers.single
+    return (0, 0) if single is None else (single.session[0], single.holder_id)
+
+
+def activity_of(active: Holder | None, holder: Holder) -> Row:
+    """What is shown of this consumer where that one is the active one."""
+    if active is None:
+        return activity(None, "unknown")
+    return activity(True, "single_active") if active == holder else activity(False, "waiting")
+
+
+def activity(active: bool | None, status: str) -> Row:
+    """In RabbitMQ's fields."""
+    return {"active": active, "activity_status": status}
 
 
 def connection_of(kind: Kind, name: str) -> str:

@@ -1,18 +1,46 @@
-"""Members of the cluster, and which of them vote in which group, as this node has them."""
+"""Members of the cluster, and which of them vote in which group."""
 
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
 
+from mayfly.cluster.versions import LEVEL_PLANS
 from mayfly.node.catalog import Refusal
 from mayfly.node.engine.engine import Engine
 
 
-def member_rows(engine: Engine, now_ms: int) -> list[dict[str, Any]]:
-    """All members, removed ones too, with what they hold."""
+class GroupReplicas(NamedTuple):
+    """Who leads a group, and has replicas of it, as one of them has it."""
+
+    leader: int
+    voters: list[int]
+    learners: list[int]
+    voters_outgoing: list[int]
+
+
+NOTHING_KNOWN: Final = GroupReplicas(0, [], [], [])
+
+
+def replicas_here(engine: Engine, groups: Iterable[int]) -> dict[int, GroupReplicas]:
+    """Of those of these groups that this node has a replica of."""
+    found = {}
+    for id in groups:
+        group = engine.host.groups.get(id)
+        if group is not None:
+            has = group.conf_state
+            found[id] = GroupReplicas(
+                group.leader, list(has.voters), list(has.learners), list(has.voters_outgoing)
+            )
+    return found
+
+
+def member_rows(engine: Engine, replicas: Mapping[int, GroupReplicas], now_ms: int) -> list[dict[str, Any]]:
+    """All members, removed ones too, with what they hold of the groups in `replicas`."""
     host = engine.host
-    plan = engine.catalog.members.plan
-    groups = host.groups.values()
+    members = engine.catalog.members
+    plan = members.plan
+    groups = replicas.values()
     rows = []
-    for record in engine.catalog.members.all():
+    for record in members.all():
         present = record.state != "removed"
         node = engine.catalog.node(record.id)
         rows.append({
@@ -21,9 +49,11 @@ def member_rows(engine: Engine, now_ms: int) -> list[dict[str, Any]]:
             "address": record.address,
             "failure_domain": record.failure_domain,
             "state": record.state,
+            "away": record.away and record.state == "member",
+            "replicas_to_move": members.to_move_from(record.id),
             "up": present and host.liveness.heard_within(record.id, now_ms, host.settings.election_timeout_ms),
             "draining": present and host.leadership.drains(record.id, now_ms),
-            "votes": sum(record.id in group.conf_state.voters for group in groups),
+            "votes": sum(record.id in group.voters for group in groups),
             "votes_planned": sum(record.id in voters for voters in plan.values()),
             "leads": sum(group.leader == record.id for group in groups),
             "levels": list(node.levels) if node is not None else [],
@@ -42,19 +72,26 @@ def is_own_or_down(engine: Engine, name: str, now_ms: int) -> bool:
     return id == engine.node_id or not host.liveness.heard_within(id, now_ms, within_ms)
 
 
-def group_rows(engine: Engine) -> list[dict[str, Any]]:
-    """Every group: who votes, who shall vote, who leads."""
+def group_rows(
+    engine: Engine, groups: Iterable[int], replicas: Mapping[int, GroupReplicas]
+) -> list[dict[str, Any]]:
+    """These groups: who votes, who shall vote, who leads, how many queues are there by the catalog; `owed`: whether
+    the plan itself is still to be changed, for more than evenness. Of one that is not in `replicas` nothing but what
+    every node knows."""
     members = engine.catalog.members
-    return [
-        {
-            "group": group.id,
-            "leader": group.leader,
-            "voters": list(group.conf_state.voters),
-            "learners": list(group.conf_state.learners),
-            "voters_outgoing": list(group.conf_state.voters_outgoing),
-            "changing": bool(group.conf_state.voters_outgoing),
-            "plan": list(members.plan.get(group.id, ())),
-            "pinned": members.pinned(group.id),
-        }
-        for group in engine.host.groups.values()
-    ]
+    is_gradual = engine.catalog.level >= LEVEL_PLANS and members.founded
+    changed = set(members.owed() if is_gradual else ())
+    queues = (0, *engine.catalog.shard_queue_counts)
+    rows = []
+    for id in groups:
+        known = replicas.get(id, NOTHING_KNOWN._replace(leader=engine.leader_of(id)))
+        rows.append({
+            "group": id,
+            **known._asdict(),
+            "changing": bool(known.voters_outgoing),
+            "plan": list(members.plan.get(id, ())),
+            "pinned": members.pinned(id),
+            "owed": id in changed,
+            "queues": queues[id],
+        })
+    return rows

@@ -1,28 +1,26 @@
 """The cluster and its nodes as RabbitMQ's management API shows them, as far as they are known here."""
 
-from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
 
 from mayfly.node.amqp.settings import CLUSTER_NAME
 from mayfly.node.broker.access_counts import CHANNELS_OF_USER, CONNECTIONS_OF_USER, CONNECTIONS_OF_VHOST
-from mayfly.node.catalog import QueueRecord
 from mayfly.node.catalog.exchange import EXCHANGE_TYPES
 from mayfly.node.duties.alarms import DISK, MEMORY, NAMES
 from mayfly.node.engine.engine import Engine
-from mayfly.node.shard.statistics import QueueStatistics, ShardStatistics
+from mayfly.node.operating.views.queue_counts import QueueCounts, shard_here
 from mayfly.node.version import VERSION
 
 _LISTENERS: Final = {"amqp": "amqp", "amqps": "amqp/ssl", "http": "http", "peer": "clustering"}
 """What the addresses of nodes are called here and there."""
 
 
-def queue_statistics(engine: Engine, record: QueueRecord) -> QueueStatistics | None:
-    """Of a queue, None where they are not known here: those of another node's transient queue are known there alone."""
-    if record.replicated:
-        return engine.shards[record.shard].queue_statistics(record.id)
-    if record.owner_node == engine.node_id:
-        return engine.transient.local.shard.queue_statistics(record.id)
-    return None
+class ShardTotals(NamedTuple):
+    """What is in a shard."""
+
+    ready: int
+    unacknowledged: int
+    consumers: int
 
 
 def overview(rabbitmq_version: str) -> dict[str, Any]:
@@ -50,25 +48,27 @@ def feature_flags(rabbitmq_version: str) -> list[dict[str, Any]]:
     ]
 
 
-def statistics_in_steps(engine: Engine) -> Iterator[ShardStatistics | None]:
-    """Of all shards, and of this node's transient one; None for each step on the way."""
-    for shard in (*engine.shards.values(), engine.transient.local.shard):
-        yield from shard.statistics_in_steps()
+def totals_in_steps(engine: Engine, shards: Iterable[int]) -> Iterator[tuple[int, ShardTotals] | None]:
+    """What is in those of these shards that this node has, by their numbers; None for each step on the way."""
+    for id in shards:
+        shard = shard_here(engine, id)
+        if shard is not None:
+            for it in shard.statistics_in_steps():
+                yield None if it is None else (id, ShardTotals(it.ready, it.unacknowledged, it.consumers))
 
 
-def totals_of_all(engine: Engine, statistics: list[ShardStatistics]) -> dict[str, Any]:
-    """Of the whole cluster; of transient queues those of this node. `statistics` are of `statistics_in_steps`."""
+def totals_of_all(engine: Engine, totals: Sequence[ShardTotals]) -> dict[str, Any]:
+    """Of the whole cluster; of transient queues those of this node."""
     catalog = engine.catalog
     counts = engine.access_counts
     objects = {
-        "queues": len(list(catalog.queues())),
+        "queues": catalog.queues_count,
         "exchanges": sum(len(list(catalog.exchanges(vhost.name))) for vhost in catalog.vhosts()),
-        "consumers": sum(each.consumers for each in statistics),
+        "consumers": sum(each.consumers for each in totals),
         "connections": counts.everywhere(CONNECTIONS_OF_VHOST),
         "channels": counts.everywhere(CHANNELS_OF_USER),
     }
-    ready, held = sum(each.ready for each in statistics), sum(each.unacknowledged for each in statistics)
-    return _totals(objects, ready, held)
+    return _totals(objects, sum(each.ready for each in totals), sum(each.unacknowledged for each in totals))
 
 
 class TotalsOfUser:
@@ -77,7 +77,6 @@ class TotalsOfUser:
 
     def __init__(self, engine: Engine, vhosts: Iterable[str], user: str) -> None:
         catalog = engine.catalog
-        self._engine = engine
         self._objects: dict[str, int] = {
             "queues": 0,
             "exchanges": sum(len(list(catalog.exchanges(vhost))) for vhost in vhosts),
@@ -88,15 +87,13 @@ class TotalsOfUser:
         self._ready = 0
         self._held = 0
 
-    def add(self, records: Iterable[QueueRecord]) -> None:
-        """These queues are in the vhosts."""
-        for record in records:
-            self._objects["queues"] += 1
-            statistics = queue_statistics(self._engine, record)
-            if statistics is not None:
-                self._objects["consumers"] += statistics.consumers
-                self._ready += statistics.ready
-                self._held += statistics.unacknowledged
+    def add(self, queues: int, counts: Iterable[QueueCounts]) -> None:
+        """So many queues are in the vhosts, and in those of which it is known there is so much."""
+        self._objects["queues"] += queues
+        for each in counts:
+            self._objects["consumers"] += each.consumers
+            self._ready += each.ready
+            self._held += each.unacknowledged
 
     def shown(self) -> dict[str, Any]:
         """In RabbitMQ's fields."""

@@ -1,6 +1,10 @@
-"""Queues as operators are shown them. Pure: reads the replicas of this node, and what is told is as old as they are."""
+"""Queues as operators are shown them: what the catalog says of them, and what the node with a replica counts.
 
-from collections.abc import Iterator, Mapping
+Pure. What is told of messages is as old as the replica here; who has none asks another node
+(`node.operating.queues`).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -8,6 +12,7 @@ import msgspec
 from mayfly.node.catalog import Catalog, QueueRecord
 from mayfly.node.engine.engine import Engine
 from mayfly.node.operating.ports.queue_selection import QueueSelection
+from mayfly.node.operating.views.queue_counts import Behind, shard_here
 from mayfly.node.operating.views.shard_clocks import ShardNow, shard_now
 from mayfly.node.shard.counts import COUNTS
 from mayfly.node.shard.queue import Queue
@@ -31,44 +36,64 @@ class QueueViews:
         self._indexes: dict[int, WaitingIndex] = {}
         self._used_ms: dict[int, int] = {}
 
-    def one(self, vhost: str, name: str, now_ms: int) -> dict[str, Any] | None:
-        """All about a queue; None when this node knows of none. No use of it (RULES L2).
+    def selected(self, selection: QueueSelection) -> tuple[list[QueueRecord], int]:
+        """These queues by vhost and name, and how many more there are: those that were declared first have
+        precedence."""
+        found = self._selected(selection)
+        if selection.told_here:
+            found = [record for record in found if self._is_told_here(record)]
+        shown = sorted(found[: selection.limit], key=lambda record: (record.vhost, record.name))
+        return shown, len(found) - len(shown)
 
-        Where `exact` is false not all of its messages were looked at yet: `ready_live` may be too high and
-        `oldest_ready_age_ms` too low. Every further call looks at some more.
-        """
-        engine = self._engine
-        record = engine.catalog.queue(vhost, name)
-        if record is None:
-            return None
-        self._forget_unused(now_ms)
+    def of_catalog(self, record: QueueRecord) -> dict[str, Any]:
+        """What every node knows of a queue without a replica of its shard."""
+        row: dict[str, Any] = {"id": record.id, "vhost": record.vhost, "name": record.name}
+        if record.replicated:
+            return row | {"shard": record.shard, "leader": self._engine.leader_of(record.shard)}
+        return row | {"node": record.owner_node}
+
+    def all_of_catalog(self, record: QueueRecord) -> dict[str, Any]:
+        """What a page about that queue alone has beside its counts."""
+        catalog = self._engine.catalog
         return {
-            **self._row(record, now_ms, LOOKED_AT, True),
             "durable": record.durable,
             "exclusive": record.exclusive,
             "auto_delete": record.auto_delete,
             "arguments": record.arguments,
-            **policies_of(engine.catalog, record),
-            "settings": msgspec.structs.asdict(engine.catalog.effective_settings(record)),
+            **policies_of(catalog, record),
+            "settings": msgspec.structs.asdict(catalog.effective_settings(record)),
         }
 
-    def some(self, selection: QueueSelection, now_ms: int) -> tuple[Iterator[dict[str, Any]], int]:
-        """These queues by vhost and name, one for each step, and how many more there are: those that were declared
-        first have precedence. What is shown of each is as at its step.
+    def move(self, record: QueueRecord, behind: Mapping[int, Behind]) -> dict[str, Any]:
+        """Where a queue moves to, and how many of its messages still wait where it was, as far as that is known:
+        `behind` by shard. Nothing for one that has never moved."""
+        if record.moves is None:
+            return {}
+        return {
+            "moving_to": record.moving_to or None,
+            "move": "" if not record.moving_to else "moving" if record.shard in behind else "waiting",
+            "left_behind": sum([left.messages for left in behind.values()]),
+            "held_behind": sum([left.held for left in behind.values()]),
+        }
 
-        Long queues are looked at, as in `one`, if they were asked for by name.
+    def counted(
+        self, shard_id: int, queues: Iterable[int], now_ms: int, most: int, by_name: bool
+    ) -> Iterator[tuple[int, dict[str, Any]]]:
+        """The counts of queues of a shard here, one for each step and as at its step; `most` is how many messages may
+        be looked at. No use of them (RULES L2).
+
+        Long queues are looked at `by_name`, if they were asked for by name. Where `exact` is false not all of the
+        messages were looked at yet: `ready_live` may be too high and `oldest_ready_age_ms` too low. Every further call
+        looks at some more.
         """
         self._forget_unused(now_ms)
-        found = self._selected(selection)
-        shown = sorted(found[: selection.limit], key=lambda record: (record.vhost, record.name))
-        return self._rows(shown, now_ms, bool(selection.names)), len(found) - len(shown)
-
-    def _rows(self, records: list[QueueRecord], now_ms: int, by_name: bool) -> Iterator[dict[str, Any]]:
-        most = LOOKED_AT
-        for record in records:
-            row = self._row(record, now_ms, max(0, most), by_name)
-            most -= row.pop("looked_at", 0)
-            yield row
+        for id in queues:
+            shard = shard_here(self._engine, shard_id)
+            if shard is None:
+                return
+            row = self._row(shard, id, now_ms, max(0, most), by_name)
+            most -= row.get("looked_at", 0)
+            yield id, row
 
     def _selected(self, selection: QueueSelection) -> list[QueueRecord]:
         catalog, part = self._engine.catalog, selection.part
@@ -78,23 +103,18 @@ class QueueViews:
         named = [catalog.queue(vhost, name) for vhost in vhosts for name in sorted(selection.names)]
         return [record for record in named if record is not None and part in record.name]
 
-    def _row(self, record: QueueRecord, now_ms: int, most: int, by_name: bool) -> dict[str, Any]:
-        row: dict[str, Any] = {"id": record.id, "vhost": record.vhost, "name": record.name}
+    def _is_told_here(self, record: QueueRecord) -> bool:
         engine = self._engine
-        shard: Shard | None = None
-        if record.replicated:
-            group = engine.group(record.shard)
-            row |= {"shard": record.shard, "leader": group.leader, "applied": group.applied}
-            shard = engine.shards[record.shard]
-        else:
-            row["node"] = record.owner_node
-            if record.owner_node == engine.node_id:
-                shard = engine.transient.local.shard
-        queue = None if shard is None else shard.queue(record.id)
-        statistics = None if shard is None else shard.queue_statistics(record.id)
-        if shard is None or queue is None or statistics is None:
+        where = engine.leader_of(record.shard) if record.replicated else record.owner_node
+        return where == engine.node_id
+
+    def _row(self, shard: Shard, queue_id: int, now_ms: int, most: int, by_name: bool) -> dict[str, Any]:
+        group = self._engine.host.groups.get(shard.shard_id)
+        row: dict[str, Any] = {} if group is None else {"leader": group.leader, "applied": group.applied}
+        queue, statistics = shard.queue(queue_id), shard.queue_statistics(queue_id)
+        if queue is None or statistics is None:
             return row
-        now = shard_now(engine, shard, now_ms)
+        now = shard_now(self._engine, shard, now_ms)
         row |= {field: getattr(statistics, field) for field in NUMBERS}
         row |= self._waiting(queue, now, now_ms, most, by_name)
         row |= _next_deadline(queue, now)

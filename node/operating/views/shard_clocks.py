@@ -20,5 +20,9 @@ def shard_now(engine: Engine, shard: Shard, now_ms: int) -> ShardNow:
         # It lives in this process: both clocks are the process's.
         time_ms = max(now_ms, shard.time_ms)
         return ShardNow(time_ms, time_ms)
-    clock = engine.group(shard.shard_id).clock
+    group = engine.host.groups.get(shard.shard_id)
+    if group is None:
+        # The replica was given up while a page was made of it: the clock stands where the log has left it.
+        return ShardNow(shard.time_ms, shard.led_ms)
+    clock = group.clock
     return ShardNow(clock.current_ms(now_ms), clock.known_led_ms)

@@ -1,17 +1,18 @@
 """What a node says of itself and of the cluster: for `mayfly status`, `/status`, `/queues` and `/metrics`."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
 from mayfly.cluster.group.group import Group
 from mayfly.node.broker.failed_logins import FailedLogins
+from mayfly.node.catalog import QueueRecord
 from mayfly.node.catalog.arguments import queue_type
 from mayfly.node.duties.alarms import DISK, MEMORY
 from mayfly.node.engine.engine import Engine
 from mayfly.node.numbers import CATALOG_GROUP
 from mayfly.node.operating.ports.metrics import Histogram, Metric, Sample
 from mayfly.node.operating.views.lanes import lane_steps
-from mayfly.node.operating.views.overview import queue_statistics
+from mayfly.node.operating.views.queue_counts import QueueCounts
 from mayfly.node.operating.views.queue_views import policies_of
 from mayfly.node.operating.views.shard_clocks import shard_now
 from mayfly.node.shard.counts import COUNTS
@@ -23,18 +24,27 @@ LANES_SHOWN = 100
 """Lanes with metrics of their own, those with the most messages; the others are in the sums only."""
 
 
-def group_steps(engine: Engine, now_ms: int) -> Iterator[dict[str, Any] | None]:
-    """A row for each group, for `engine_status`, and None for each step on the way to it."""
+def group_steps(engine: Engine, ids: Iterable[int], now_ms: int) -> Iterator[dict[str, Any] | None]:
+    """A row for each of these groups that has a replica here, for `engine_status`; None for each step on the way."""
     names = {record.id: record.name for record in engine.catalog.nodes()}
-    for group in list(engine.host.groups.values()):
-        yield from _group_steps(engine, group, names, now_ms)
+    for id in ids:
+        group = engine.host.groups.get(id)
+        if group is not None:
+            yield from _group_steps(engine, group, names, now_ms)
+
+
+def unknown_group(engine: Engine, id: int) -> dict[str, Any]:
+    """A row for a group of which nobody has told anything: what this node knows without a replica."""
+    names = {record.id: record.name for record in engine.catalog.nodes()}
+    leader = engine.leader_of(id)
+    return {"group": id, "role": "none", "leader": leader, "leader_name": _name(names, leader)}
 
 
 def engine_status(
     engine: Engine, own_name: str, now_ms: int, groups: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """The whole cluster as this node sees it; `groups` are of `group_steps`, `own_name` stands in for a name that the
-    catalog does not have yet."""
+    """The whole cluster as this node sees it; `groups` are of `group_steps` and `unknown_group`, of which nothing is in
+    the sums, `own_name` stands in for a name that the catalog does not have yet."""
     names = {record.id: record.name for record in engine.catalog.nodes()}
     totals = {
         key: sum(row[key] for row in groups if key in row) for key in ("queues", "ready", "unacknowledged", "outbox")
@@ -43,13 +53,20 @@ def engine_status(
         "name": names.get(engine.node_id, own_name),
         "id": engine.node_id,
         "nodes": [_node_status(engine, id, names, now_ms) for id in engine.host.members],
+        "shards": engine.catalog.shard_count,
         "groups": groups,
+        "groups_left_alone": engine.catalog.members.left_alone(),
         "queues": totals,
+        "unknown_shards": [row["group"] for row in groups if "unknown" in row],
         "alarms": alarm_texts(engine),
         "blocked": engine.blocked,
         "clock_excess_ms": engine.host.clocks.excess_ms(),
         "clock_refusals": engine.host.clock_refusals,
     }
+
+
+def _name(names: Mapping[int, str], node: int) -> str:
+    return names.get(node, f"node{node}") if node else ""
 
 
 def alarm_texts(engine: Engine) -> list[str]:
@@ -66,12 +83,15 @@ def alarm_texts(engine: Engine) -> list[str]:
 def _node_status(engine: Engine, id: int, names: Mapping[int, str], now_ms: int) -> dict[str, Any]:
     is_self = id == engine.node_id
     record = engine.catalog.node(id)
-    member = engine.catalog.members.get(id)
+    members = engine.catalog.members
+    member = members.get(id)
     return {
         "id": id,
         "name": names.get(id, f"node{id}"),
         "failure_domain": member.failure_domain if member is not None else "",
         "up": _is_up(engine, id, now_ms),
+        "away": member is not None and member.away,
+        "replicas_to_move": members.to_move_from(id),
         "clock_offset_ms": 0 if is_self else engine.host.clocks.offset_ms(id),
         "addresses": dict(record.addresses) if record is not None else {},
     }
@@ -89,7 +109,7 @@ def _group_steps(
         "group": group.id,
         "role": "leader" if group.leads else "follower",
         "leader": group.leader,
-        "leader_name": names.get(group.leader, f"node{group.leader}") if group.leader else "",
+        "leader_name": _name(names, group.leader),
         "term": group.term,
         "commit": group.committed,
         "applied": group.applied,
@@ -100,7 +120,9 @@ def _group_steps(
     if group.id == CATALOG_GROUP:
         yield row
         return
-    shard = engine.shards[group.id]
+    shard = engine.shards.get(group.id)
+    if shard is None:
+        return
     stalled = 0
     for lane in lane_steps(engine, shard, now_ms):
         stalled += bool(lane["waits_for"])
@@ -137,14 +159,11 @@ def expiry_lag_ms(engine: Engine, shard: Shard, now_ms: int) -> int:
     return max(0, lag_ms)
 
 
-def managed_queue(engine: Engine, vhost: str, name: str) -> dict[str, Any] | None:
-    """One queue as RabbitMQ's management API shows it, as far as it is known here; None when there is none.
+def managed_queue(engine: Engine, record: QueueRecord, counts: QueueCounts | None) -> dict[str, Any]:
+    """One queue as RabbitMQ's management API shows it; without `counts` what the catalog says of it.
 
     The messages of another node's transient queue are known there alone.
     """
-    record = engine.catalog.queue(vhost, name)
-    if record is None:
-        return None
     info: dict[str, Any] = {
         "name": record.name,
         "vhost": record.vhost,
@@ -158,30 +177,32 @@ def managed_queue(engine: Engine, vhost: str, name: str) -> dict[str, Any] | Non
     }
     names = {node.id: node.name for node in engine.catalog.nodes()}
     if record.replicated:
-        group = engine.group(record.shard)
-        info["node"] = info["leader"] = names.get(group.leader)
-        info["members"] = [names.get(id, f"node{id}") for id in group.conf_state.voters]
+        group = engine.host.groups.get(record.shard)
+        planned = engine.catalog.members.plan.get(record.shard, ())
+        voters = sorted(planned) if group is None else group.conf_state.voters
+        info["node"] = info["leader"] = names.get(engine.leader_of(record.shard))
+        info["members"] = [names.get(id, f"node{id}") for id in voters]
         limit = engine.catalog.effective_settings(record).delivery_limit
         if limit is not None or info["type"] == "quorum":
             info["delivery_limit"] = "unlimited" if limit is None else limit
     else:
         info["node"] = names.get(record.owner_node)
-    statistics = queue_statistics(engine, record)
-    if statistics is not None:
+    if counts is not None:
         info.update(
-            messages=statistics.ready + statistics.unacknowledged,
-            messages_ready=statistics.ready,
-            messages_unacknowledged=statistics.unacknowledged,
-            message_bytes=statistics.ready_bytes + statistics.unacknowledged_bytes,
-            message_bytes_ready=statistics.ready_bytes,
-            message_bytes_unacknowledged=statistics.unacknowledged_bytes,
-            consumers=statistics.consumers,
+            messages=counts.ready + counts.unacknowledged,
+            messages_ready=counts.ready,
+            messages_unacknowledged=counts.unacknowledged,
+            message_bytes=counts.ready_bytes + counts.unacknowledged_bytes,
+            message_bytes_ready=counts.ready_bytes,
+            message_bytes_unacknowledged=counts.unacknowledged_bytes,
+            consumers=counts.consumers,
         )
     return info
 
 
 def engine_metrics(engine: Engine, now_ms: int) -> list[Metric]:
-    """All metrics of this node; shards are labelled by their number, its own transient shard as "transient"."""
+    """All metrics of this node: of the shards that it has a replica of, labelled by their number, and of its own
+    transient shard as "transient"."""
     return [metric for metric in metric_steps(engine, now_ms) if metric is not None]
 
 
@@ -211,8 +232,19 @@ def metric_steps(engine: Engine, now_ms: int) -> Iterator[Metric | None]:
         ]
 
     down = sum(not _is_up(engine, id, now_ms) for id in engine.host.members)
+    unled = sum(engine.leader_of(id) == 0 for id in range(engine.catalog.shard_count + 1))
     own: list[Metric] = [
         ("mayfly_members_down", "Members that this node does not hear", "gauge", _one(down)),
+        (
+            "mayfly_members_away", "Members that were silent for so long that others vote in their place", "gauge",
+            _one(len(engine.catalog.members.those_away())),
+        ),
+        (
+            "mayfly_groups_left_alone", "Groups most of whose voters are away", "gauge",
+            _one(len(engine.catalog.members.left_alone())),
+        ),
+        ("mayfly_shards", "Shards of the cluster", "gauge", _one(engine.catalog.shard_count)),
+        ("mayfly_groups_without_leader", "Groups of which this node knows no leader", "gauge", _one(unled)),
         ("mayfly_raft_term", "Current term", "gauge", by_group(lambda group: group.term)),
         ("mayfly_raft_leader", "1 where this node leads", "gauge", by_group(lambda group: group.leads)),
         ("mayfly_raft_commit_index", "Commit index", "gauge", by_group(lambda group: group.committed)),

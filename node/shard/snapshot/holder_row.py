@@ -55,8 +55,7 @@ def restore_holder(state: State, queue: Queue, row: Any, pace: Pace) -> Iterator
         held_ids, held_messages, *window_row,
     ) = row
     is_consumer = bool(flags & _CONSUMER)
-    local = node == state.local_node
-    holder = Holder((node, incarnation), queue.queue_id, holder_id, order, local, is_consumer)
+    holder = Holder((node, incarnation), queue.queue_id, holder_id, order, is_consumer)
     holder.attached = bool(flags & _ATTACHED)
     holder.active = bool(flags & _ACTIVE)
     holder.no_ack = bool(flags & _NO_ACK)

@@ -7,6 +7,7 @@ from mayfly.cluster.versions import LEVEL_FAILED_DELIVERIES
 from mayfly.node.shard.delivery import note_due
 from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.lease import USES, Lease
+from mayfly.node.shard.moving import Moving
 from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.retiming import Retiming
 from mayfly.node.shard.settings import ShardQueueSettings
@@ -38,6 +39,7 @@ def queue_row(queue: Queue, terms: int, columns: MessageColumns) -> list[object]
             for level in queue.levels
             if level.returned.items or level.ready.items
         ],
+        *([] if queue.moving is None else [queue.moving.row()]),
     ]
 
 
@@ -47,7 +49,7 @@ def restore_queue(
     """Put the queue of a ``queue_row`` into the state, and arm its timers. ``table``: all terms, as bytes and read."""
     (
         queue_id, (vhost, name, place, *retiming), lease_row, counters, received, returned, ready, holders, bands,
-        single_active, single, levels,
+        single_active, single, levels, *moving_row,
     ) = row
     lease = Lease(0, 0)
     lease.epoch, lease.started_ms, lease.last_activity_ms, last_use = lease_row
@@ -56,6 +58,9 @@ def restore_queue(
     queue = Queue(queue_id, vhost, name, terms, terms_bytes, lease, state.messages_per_piece)
     if retiming:
         queue.retiming = Retiming(*retiming)
+    if moving_row:
+        queue.moving = Moving()
+        queue.moving.restore(moving_row[0])
     queue.restore_counts(counters)
     for source, sequence in received:
         queue.note_received(source, sequence)
@@ -84,6 +89,9 @@ def restore_queue(
     state.queues[queue_id] = queue
     if queue.is_returning():
         state.returning.add(queue)
-    if queue.expires_ms >= 0 and lease.suspended_by == 0:
-        state.lease_timers.arm(queue_id, lease.started_ms + queue.expires_ms)
+    if queue.moving is not None and not queue.has_left:
+        lease.suspended_by += len(queue.moving.guests)
+        consumers.exclusive = consumers.exclusive or queue.moving.exclusive
+    if queue.expires_ms >= 0 and lease.suspended_by == 0 and not queue.has_left:
+        state.lease_timers.arm(queue_id, max(0, lease.started_ms + queue.expires_ms))
     note_due(state, queue)

@@ -8,6 +8,7 @@ import msgspec
 from mayfly.cluster.versions import (
     LEVEL_FAILED_DELIVERIES,
     SHARD_SNAPSHOT_VERSION,
+    SHARD_SNAPSHOT_WITH_MOVES,
     SHARD_SNAPSHOT_WITHOUT_LEVEL,
     SHARD_SNAPSHOT_WITHOUT_WINDOWS,
 )
@@ -25,7 +26,9 @@ from mayfly.node.shard.snapshot.queue_row import queue_row, restore_queue
 from mayfly.node.shard.state import State
 from mayfly.node.shard.tombstone import GONE_FOR, Tombstone
 
-_VERSIONS: Final = (SHARD_SNAPSHOT_WITHOUT_WINDOWS, SHARD_SNAPSHOT_WITHOUT_LEVEL, SHARD_SNAPSHOT_VERSION)
+_VERSIONS: Final = (
+    SHARD_SNAPSHOT_WITHOUT_WINDOWS, SHARD_SNAPSHOT_WITHOUT_LEVEL, SHARD_SNAPSHOT_VERSION, SHARD_SNAPSHOT_WITH_MOVES,
+)
 
 
 def state_row(state: State, columns: MessageColumns) -> list[object]:
@@ -37,7 +40,7 @@ def state_row(state: State, columns: MessageColumns) -> list[object]:
     ]
     times = [state.time_ms, state.led_ms, state.next_order]
     version = _version(state)
-    if version == SHARD_SNAPSHOT_VERSION:
+    if version >= SHARD_SNAPSHOT_VERSION:
         times.append(state.level)
     return [
         version,
@@ -58,7 +61,8 @@ def state_row(state: State, columns: MessageColumns) -> list[object]:
 def _version(state: State) -> int:
     """The oldest that says all of it: replicas of older releases have to read it."""
     if state.level >= LEVEL_FAILED_DELIVERIES:
-        return SHARD_SNAPSHOT_VERSION
+        moves = any(queue.moving is not None for queue in state.queues.values())
+        return SHARD_SNAPSHOT_WITH_MOVES if moves else SHARD_SNAPSHOT_VERSION
     has_windows = any(holder.window_bytes for queue in state.queues.values() for holder in queue.holders.values())
     return SHARD_SNAPSHOT_WITHOUT_LEVEL if has_windows else SHARD_SNAPSHOT_WITHOUT_WINDOWS
 
@@ -70,7 +74,7 @@ def restore_state(state: State, data: bytes, pace: Pace) -> Iterator[None]:
         raise ShardError(f"shard snapshot of version {row[0]!r}, one of {_VERSIONS} expected")
     _, times, counters, past, queues, tombstones, outbox, (state.queue_expired, orphans), table = row
     state.time_ms, state.led_ms, state.next_order, *level = times
-    if row[0] == SHARD_SNAPSHOT_VERSION:
+    if row[0] >= SHARD_SNAPSHOT_VERSION:
         (state.level,) = level
     (
         state.missing_targets, state.transfers_lost, state.refused_transfers, state.refused_routes,

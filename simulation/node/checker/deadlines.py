@@ -48,7 +48,7 @@ def check_early(history: History, topology: Topology, tolerance: Tolerance) -> l
                         f"published, with {total_ms} ms to live",
                     )
                 )
-        passed_ms = _shard_time_passed_ms(publish, delivery)
+        passed_ms = None if delivery.path[0] in history.moved else _shard_time_passed_ms(publish, delivery)
         if passed_ms is not None and delivery.deaths[0].reason == EXPIRED and passed_ms < total_ms:
             violations.append(
                 Violation(

@@ -347,7 +347,7 @@ def test_a_node_that_joins_reads_once_it_has_the_state() -> None:
     cluster.become(1, 2, 3, with_learners=(4,))
     cluster.add(4, [1, 2, 3, 4])
     reading = Reading(cluster, 4)
-    cluster.nodes[4].host.set_members(cluster.members, cluster.plan, cluster.now)
+    cluster.nodes[4].host.set_members(cluster.members, cluster.plan, cluster.now, everywhere=True)
     assert reading.answer == "none yet"
     cluster.run_until(lambda: reading.done)
     assert reading.saw == [b"news"]

@@ -9,7 +9,6 @@ from mayfly.cluster.group.applying import Applying
 from mayfly.cluster.group.group import Group
 from mayfly.cluster.group.log_upkeep import TIMES_TOO_LONG, TIMES_TOO_LONG_WITH_AN_OFFER
 from mayfly.cluster.group.rebuilding import Rebuild
-from mayfly.cluster.group.sessions import SessionSender
 from mayfly.cluster.group.settings import SNAPSHOT_REFUSED_FOR_MS
 from mayfly.cluster.group.snapshot_intake import SnapshotIntake
 from mayfly.cluster.group.snapshot_offer import OFFER_KEPT_MS
@@ -18,6 +17,7 @@ from mayfly.cluster.log.snapshot_codec import OutgoingSnapshot
 from mayfly.cluster.raft import ConfState, MessageType, RaftMessage, Snapshot, SnapshotMetadata
 from mayfly.cluster.raft.progress import ProgressState
 from mayfly.cluster.raft.step import snapshot_applied
+from tests.cluster.group.own_sessions import told_by_replica
 from tests.cluster.host.three_hosts import TICK_MS, Cluster, Node, Recorder
 
 COMPACT_ENTRIES = 20
@@ -347,7 +347,7 @@ def test_a_snapshot_is_read_to_its_end_though_newer_ones_arrive_faster() -> None
 def test_of_those_that_arrive_meanwhile_the_newest_is_read_next() -> None:
     """Unless an earlier one, or entries, have brought the replica as far; one of a later term is read at once."""
     recorder = Recorder(1)
-    applying = Applying(0, 1, recorder, Cluster(1).nodes[1], SessionSender(1, 7, 10, 1000), None, None)
+    applying = Applying(told_by_replica(0, Cluster(1).nodes[1]), recorder, None)
     intake = SnapshotIntake(0, applying, SNAPSHOT_REFUSED_FOR_MS)
     making = applying.state_steps()
     state = making.step()

@@ -8,8 +8,8 @@ import pytest
 
 from mayfly.cluster import limits
 from mayfly.cluster.host.attempts import Attempts
+from mayfly.cluster.transport.join_listener import JoinListener
 from mayfly.cluster.transport.joining import JoinAnswer
-from mayfly.cluster.transport.reception import Reception
 from tests.cluster.transport.members import members, run, until
 
 NO_END_MS = 600_000
@@ -41,10 +41,10 @@ def test_a_peer_that_comes_by_itself_is_tried_at_once(monkeypatch: pytest.Monkey
             group.all.remove(gone)
             await one.transport.set_peers({2: address})
             link = one.transport._links[2]
-            await until(lambda: link.attempts == 1 and bool(link._complaint), "the first attempt to fail")
+            await until(lambda: link._attempts.count == 1 and bool(link._complaint), "the first attempt to fail")
             two = await group.add(2, port=int(address.rpartition(":")[2]))
             await two.transport.set_peers({1: one.address})
-            await until(lambda: one.transport.is_up(2), "the stream back")
+            await until(lambda: 2 in one.up, "the stream back")
 
     run(scenario())
 
@@ -62,14 +62,14 @@ def test_a_node_that_still_asks_for_a_place_refuses_nobody(
             address = gone.address
             await gone.transport.stop()
             group.all.remove(gone)
-            reception = Reception(address, None, lambda _: JoinAnswer.refused("nobody yet", True))
-            await reception.open()
+            listener = JoinListener(address, None, lambda _: JoinAnswer.refused("nobody yet", True))
+            await listener.open()
             try:
                 await one.transport.set_peers({2: address})
                 link = one.transport._links[2]
-                await until(lambda: link.attempts > 2, "more attempts")
+                await until(lambda: link._attempts.count > 2, "more attempts")
             finally:
-                await reception.close()
+                await listener.close()
 
     run(scenario())
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]

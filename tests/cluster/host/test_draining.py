@@ -21,7 +21,7 @@ def settled(cluster: Cluster) -> bool:
     return leaders(cluster) == [1, 2, 3, 1, 2, 3]
 
 
-def balanced(**settings: int) -> Cluster:
+def balanced(**settings: Any) -> Cluster:
     cluster = Cluster(3, groups=GROUPS, **settings)
     cluster.run_until(lambda: settled(cluster))
     return cluster

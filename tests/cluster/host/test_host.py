@@ -213,8 +213,8 @@ def test_a_node_that_waits_for_the_end_of_its_session_is_idle_meanwhile() -> Non
         cluster.step()
     cluster.cut = set()
     for _ in range(400):
-        cluster.step(until=host.groups[0].broken_session)
-        if host.groups[0].broken_session() is not None:
+        cluster.step(until=lambda: host.sessions[0].is_broken)
+        if host.sessions[0].is_broken:
             break
     assert host.groups[0].leader
     host.submit(0, [b"waits"], 5, True, None)

@@ -2,14 +2,16 @@
 
 import json
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
+from typing import Any
 
+from mayfly.cluster.group.fed_entry import FedEntry
 from mayfly.cluster.group.sessions import SessionKey
 from mayfly.cluster.group.settings import GroupSettings
 from mayfly.cluster.group.state_machine import BadCommand, BadSnapshot
 from mayfly.cluster.host.frame import Frame
-from mayfly.cluster.host.host import Host
+from mayfly.cluster.host.host import Host, HostParts
 from mayfly.cluster.host.settings import HostSettings
 from mayfly.cluster.log.group_log import EntryCache
 from mayfly.cluster.raft import RaftMessage
@@ -21,6 +23,15 @@ TICK_MS = 50
 LOST = object()
 NONE = b"none"
 """What a `Recorder` takes for no command."""
+
+
+class Effect:
+    """What a command does: its session's node hears of it."""
+
+    def __init__(self, session: SessionKey, command: bytes, index: int = 0) -> None:
+        self.session = session
+        self.command = command
+        self.index = index
 
 
 class Recorder:
@@ -42,7 +53,8 @@ class Recorder:
         self.attending: tuple[int, ...] | None = None
         """Nodes where somebody waits for entries; None: everywhere."""
         self._data = b""
-        self._effects: list[object] = []
+        self._effects: list[Effect] = []
+        self.listeners = {node}
         self._released: list[int] = []
         self._index = 0
 
@@ -57,8 +69,8 @@ class Recorder:
             raise BadCommand("no command")
         results = list(range(len(self.commands), len(self.commands) + len(commands)))
         self.commands += commands
-        if session is not None and session[0] == self.node:
-            self._effects += commands
+        if session is not None and session[0] in self.listeners:
+            self._effects += [Effect(session, command, self._index) for command in commands]
         return results
 
     def finish(self) -> None:
@@ -70,7 +82,13 @@ class Recorder:
         self.closed.append(session)
         self.closed_after.append(len(self.commands))
 
-    def take_effects(self) -> Sequence[object]:
+    def listen(self, nodes: Collection[int]) -> None:
+        self.listeners = set(nodes)
+
+    def needs(self, told: object) -> Collection[int]:
+        return (told.index,) if isinstance(told, Effect) else ()
+
+    def take_effects(self) -> "Sequence[Effect]":
         effects, self._effects = self._effects, []
         return effects
 
@@ -92,6 +110,33 @@ class Recorder:
 
     def restore_steps(self, data: bytes) -> "SlowRestore":
         return SlowRestore(self, data, self.snapshot_takes)
+
+
+class RecorderCodec:
+    """How answers and effects of recorders travel: JSON, a part for each entry. Payloads come with the effects, for a
+    delivery needs them."""
+
+    def encode(
+        self, entries: Sequence[FedEntry], payload: Callable[[int], bytes], most_bytes: int
+    ) -> list[tuple[int, bytes]]:
+        parts: list[tuple[int, bytes]] = []
+        for entry in entries:
+            effects = [it.command.hex() for it in entry.effects if isinstance(it, Effect)]
+            for index in entry.needs:
+                payload(index)
+            parts.append((1, json.dumps([entry.index, entry.answers, effects, entry.ended]).encode()))
+        return parts
+
+    def decode(self, parts: Sequence[bytes], session: SessionKey) -> tuple[list[FedEntry], dict[int, bytes]]:
+        entries: list[FedEntry] = []
+        for part in parts:
+            index, answers, effects, ended = json.loads(part)
+            entry = FedEntry(index)
+            entry.answers = [(sequence, results) for sequence, results in answers]
+            entry.effects = [Effect(session, bytes.fromhex(command)) for command in effects]
+            entry.ended = None if ended is None else tuple(ended)
+            entries.append(entry)
+        return entries, {}
 
 
 class SlowRestore:
@@ -145,35 +190,49 @@ class Node:
         keep: int = 0,
         inflight_bytes: int = 1 << 20,
         compact_bytes: int = 1 << 40,
+        everywhere: bool = True,
     ) -> None:
+        def machine(group: int) -> Recorder:
+            self.machines[group] = Recorder(id, keep)
+            return self.machines[group]
+
         self.id = id
         self.store = store
         self.effects: list[object] = []
         self.sessions_lost = 0
         self.told: list[str] = []
-        self.machines = {group: Recorder(id, keep) for group in range(groups)}
+        self.machines: dict[int, Recorder] = {}
         settings = GroupSettings(
             election_ticks=10, heartbeat_ticks=2, session_window=4, batch_bytes=1000, entry_bytes=10_000,
             repeat_after_ms=1000, session_timeout_ms=3000, compact_bytes=compact_bytes, compact_entries=compact_entries,
             inflight_bytes=inflight_bytes,
         )
+        parts = HostParts(
+            machine, self, RecorderCodec(), store.read_entry, EntryCache(1 << 20),
+            random.Random(id * 1000 + incarnation).randrange, LOST, self.told.append,
+        )  # fmt: skip
         self.host = Host(
-            HostSettings(id, nodes, 3, TICK_MS, 500, 2000, settings, bootstrap), dict(self.machines), self,
-            store.read_entry, EntryCache(1 << 20), random.Random(id * 1000 + incarnation).randrange, incarnation, LOST,
-            self.told.append,
-        )
+            HostSettings(id, nodes, 3, TICK_MS, 500, 2000, settings, bootstrap, everywhere), range(groups), parts,
+            incarnation,
+        )  # fmt: skip
         first = self.host.start(store.load(), now)
         if first is not None:
             store.write(first)
 
-    def group_effects(self, group: int, effects: Sequence[object]) -> None:
-        self.effects += effects
+    def group_effects(self, group: int, effects: Sequence[Any]) -> None:
+        self.effects += [effect.command for effect in effects]
 
     def group_session_lost(self, group: int) -> None:
         self.sessions_lost += 1
 
     def group_applied(self, group: int) -> None:
         pass
+
+    def group_taken_up(self, group: int) -> None:
+        pass
+
+    def group_given_up(self, group: int) -> None:
+        del self.machines[group]
 
 
 def lose(frame: Frame, sender: int, to: int, loses: Callable[[int, RaftMessage], bool]) -> None:
@@ -202,7 +261,9 @@ class Cluster:
         keep: int = 0,
         inflight_bytes: int = 1 << 20,
         compact_bytes: int = 1 << 40,
+        everywhere: bool = True,
     ) -> None:
+        self.everywhere = everywhere
         self.keep = keep
         self.compact_bytes = compact_bytes
         self.inflight_bytes = inflight_bytes
@@ -229,7 +290,7 @@ class Cluster:
     def start(self, id: int) -> None:
         self.nodes[id] = Node(
             id, self.ids, self.groups, self.incarnations[id] << 20, self.stores[id], self.now, self.compact_entries,
-            True, self.keep, self.inflight_bytes, self.compact_bytes,
+            True, self.keep, self.inflight_bytes, self.compact_bytes, self.everywhere,
         )
         self.incarnations[id] += 1
         for other in self.nodes:
@@ -241,7 +302,10 @@ class Cluster:
         """Start a node that joins: it has nothing, and knows the other members."""
         self.stores[id] = MemoryStore()
         self.incarnations[id] = 1
-        self.nodes[id] = Node(id, nodes, self.groups, 1 << 20, self.stores[id], self.now, self.compact_entries, False)
+        self.nodes[id] = Node(
+            id, nodes, self.groups, 1 << 20, self.stores[id], self.now, self.compact_entries, False,
+            everywhere=self.everywhere,
+        )  # fmt: skip
         self.incarnations[id] += 1
         for other in self.nodes:
             if other != id:
@@ -301,6 +365,7 @@ class Cluster:
     def leader(self, group: int = 0) -> int:
         """The node that leads the group with its own term's entry applied; 0 if there is none."""
         for id, node in self.nodes.items():
-            if id not in self.cut | self.frozen and node.host.groups[group].established:
+            replica = node.host.groups.get(group)
+            if replica is not None and id not in self.cut | self.frozen and replica.established:
                 return id
         return 0

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from mayfly.cluster.group.state_layout import encode_group_head
 from mayfly.cluster.log.batch import StoredSnapshot, WriteBatch
 from mayfly.cluster.raft import ConfState, Entry, HardState, SnapshotMetadata
 from mayfly.cluster.store.folder import make_folder, sync_folder
 from mayfly.cluster.store.write_ahead_store import WriteAheadStore
+from mayfly.node.catalog import Catalog
 from mayfly.node.membership.identity import Identity
 from mayfly.node.shell.data_copy import copy_data
 from mayfly.node.shell.data_folder import DataFolder
@@ -91,12 +93,13 @@ def test_a_copy_of_the_data(tmp_path: Path, durable: Durable) -> None:
 
 def test_data_that_was_restored(tmp_path: Path, durable: Durable) -> None:
     store = a_log(tmp_path / "lost" / "log")
+    begun = encode_group_head(0, 0, []) + Catalog(1).snapshot()
     for group in (0, 1):
         batch = WriteBatch()
         batch.group(group).install = True
-        batch.group(group).snapshot = StoredSnapshot(SnapshotMetadata(1, 1, ConfState([1])), b"state")
+        batch.group(group).snapshot = StoredSnapshot(SnapshotMetadata(1, 1, ConfState([1])), begun)
         batch.group(group).hard_state = HardState(1, 1, 1)
-        batch.group(group).entries = [Entry(1, 2, 0, b"x")]
+        batch.group(group).entries = [Entry(1, 2, 0, b"")]
         store.write(batch)
     store.put_meta("identity", Identity("blue", 1, "one", "store", 1, 1).encode())
     store.close()

@@ -85,16 +85,17 @@ def check_image(
         assert store.get_meta("again") == b"yes"
 
 
-@settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
-@given(histories(), st.integers(0, 1 << 32))
-def test_every_image_of_a_crash_shows_the_old_state_or_the_new_one(
-    history: list[WriteBatch | None], seed: int
-) -> None:
-    random = Random(seed)
-    with folder() as path:
-        live_through(path, history, random)
+@pytest.mark.parametrize("examples", [8, pytest.param(25, marks=pytest.mark.slow)])
+def test_every_image_of_a_crash_shows_the_old_state_or_the_new_one(examples: int) -> None:
+    @settings(
+        max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    )
+    @given(histories(), st.integers(0, 1 << 32))
+    def look(history: list[WriteBatch | None], seed: int) -> None:
+        with folder() as path:
+            live_through(path, history, Random(seed))
+
+    look()
 
 
 def live_through(path: Path, history: list[WriteBatch | None], random: Random) -> None:

@@ -9,7 +9,9 @@ from typing import TypeVar
 
 from mayfly.cluster.host.frame import Frame
 from mayfly.cluster.transport.cluster_secret import NO_SECRET, ClusterSecrets
-from mayfly.cluster.transport.peer_transport import LocalPeer, PeerTransport
+from mayfly.cluster.transport.local_peer import LocalPeer
+from mayfly.cluster.transport.peer_events import PeerEvents
+from mayfly.cluster.transport.peer_transport import PeerTransport, TransportSettings
 from mayfly.cluster.transport.tls import TlsFiles
 from mayfly.cluster.versions import PROTOCOLS, VersionRange
 from tests.waiting import BOUND_S
@@ -30,6 +32,7 @@ class Member:
         folder: Path | None = None,
         known: ClusterSecrets = NO_SECRET,
         protocols: VersionRange = PROTOCOLS,
+        snapshot_bytes_per_second: int = 0,
     ) -> None:
         self.node_id = node_id
         self.frames: list[tuple[int, Frame]] = []
@@ -37,21 +40,32 @@ class Member:
         self.snapshots: list[tuple[int, int, bool]] = []
         self.transport = PeerTransport(
             LocalPeer(node_id, f"node-{node_id}", cluster_id, protocols=protocols),
-            f"127.0.0.1:{port}",
             {},
-            lambda peer, frame: self.frames.append((peer, frame)),
-            lambda peer: self.events.append(("up", peer)),
-            lambda peer: self.events.append(("down", peer)),
-            lambda peer, group, ok: self.snapshots.append((peer, group, ok)),
-            tls,
-            snapshot_folder=folder,
-            on_peer_gone=lambda peer: self.events.append(("gone", peer)),
-            known=known,
+            PeerEvents(
+                on_frame=lambda peer, frame: self.frames.append((peer, frame)),
+                on_up=lambda peer: self.events.append(("up", peer)),
+                on_down=lambda peer: self.events.append(("down", peer)),
+                on_gone=lambda peer: self.events.append(("gone", peer)),
+                on_snapshot_sent=lambda peer, group, ok: self.snapshots.append((peer, group, ok)),
+            ),
+            TransportSettings(
+                f"127.0.0.1:{port}",
+                tls=tls,
+                known=known,
+                snapshot_folder=folder,
+                snapshot_bytes_per_second=snapshot_bytes_per_second,
+            ),
         )
 
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self.transport.port}"
+
+    @property
+    def up(self) -> set[int]:
+        """The peers to which the stream is up."""
+        last = {peer: event for event, peer in self.events}
+        return {peer for peer, event in last.items() if event == "up"}
 
     def clocks(self, peer: int) -> list[int]:
         return [frame.clock_ms for sender, frame in self.frames if sender == peer]
@@ -72,8 +86,9 @@ class Members:
         folder: Path | None = None,
         known: ClusterSecrets = NO_SECRET,
         protocols: VersionRange = PROTOCOLS,
+        snapshot_bytes_per_second: int = 0,
     ) -> Member:
-        member = Member(node_id, port, cluster_id, tls, folder, known, protocols)
+        member = Member(node_id, port, cluster_id, tls, folder, known, protocols, snapshot_bytes_per_second)
         await member.transport.start()
         self.all.append(member)
         return member
@@ -88,7 +103,7 @@ class Members:
             await self.add(node_id)
         await self.introduce()
         await until(
-            lambda: all(len(member.transport.connected()) == count - 1 for member in self.all), "connections"
+            lambda: all(len(member.up) == count - 1 for member in self.all), "connections"
         )
         return self.all
 

@@ -7,6 +7,7 @@ import grpc.aio
 
 from mayfly.cluster.host.frame import Frame
 from mayfly.cluster.transport import codec, framing, options
+from mayfly.cluster.transport.local_peer import LocalPeer
 from mayfly.cluster.versions import PROTOCOL_CHECKSUMS, PROTOCOL_LOWEST, VersionRange
 from tests.cluster.transport.members import Member
 
@@ -28,7 +29,7 @@ class RawPeer:
     async def greet(self) -> "RawPeer":
         """Open the Exchange; the member says where it takes frames."""
         spoken = VersionRange(PROTOCOL_LOWEST, self.protocol)
-        hello = codec.new_hello(self.node_id, f"node-{self.node_id}", "blue", protocols=spoken)
+        hello = LocalPeer(self.node_id, f"node-{self.node_id}", "blue", protocols=spoken).hello()
         await self.call.write(codec.encode_hello(hello))
         answer = dict(tuple(await self.call.initial_metadata()))
         self.port, self.ticket = int(answer[options.FRAMES_PORT]), bytes.fromhex(answer[options.TICKET])
@@ -44,7 +45,7 @@ class RawPeer:
         self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self.member.transport.frames_port)
         self.writer.write(data)
         try:
-            return await self.reader.readexactly(framing.ANSWER_BYTES)
+            return await self.reader.readexactly(len(framing.encode_answer(self.protocol)))
         except (asyncio.IncompleteReadError, ConnectionError):
             return b""
 

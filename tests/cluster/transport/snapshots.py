@@ -8,6 +8,7 @@ from mayfly.cluster.log.batch import MissingEntry
 from mayfly.cluster.log.snapshot_codec import OutgoingSnapshot, ReceivedSnapshot
 from mayfly.cluster.raft import ConfState, Entry, MessageType, RaftMessage, Snapshot, SnapshotMetadata
 from mayfly.cluster.transport import codec
+from mayfly.cluster.transport.local_peer import LocalPeer
 from tests.cluster.transport.members import Member, Members, until
 from tests.cluster.transport.wire import Wire
 
@@ -51,7 +52,7 @@ class MadeSnapshot:
 
     def header(self, sender: int = 2, receiver: int = 1, term: int = 6) -> bytes:
         """The first message."""
-        hello = codec.new_hello(sender, f"node-{sender}", "blue")
+        hello = LocalPeer(sender, f"node-{sender}", "blue").hello()
         return codec.encode_snapshot_header(hello, self.message(sender, receiver, term), self.metadata, self.name)
 
     def arrived(self, member: Member) -> int:
@@ -68,7 +69,7 @@ class MadeSnapshot:
 
 def tiny(group: int, data: bytes = b"x" * 100) -> tuple[bytes, bytes]:
     """Header and one piece of something that is no snapshot, for a group; the digest is right, one byte is missing."""
-    hello = codec.new_hello(2, "node-2", "blue")
+    hello = LocalPeer(2, "node-2", "blue").hello()
     metadata = SnapshotMetadata(5, 1)
     message = RaftMessage(MessageType.SNAP, 1, 2, 1, snapshot=Snapshot(metadata))
     name = codec.SnapshotName(group, 5, 1, len(data) + 1, sha256(data + b"x").digest())
@@ -88,17 +89,29 @@ async def connected_by_wire(group: Members, receiver: Member) -> tuple[Member, W
 
 async def heard(sender: Member, receiver: Member) -> None:
     """Have the receiver hear of the sender."""
-    await until(lambda: sender.transport.is_up(2), "connection")
+    await until(lambda: 2 in sender.up, "connection")
     sender.transport.send(2, Frame(1))
     await until(lambda: bool(receiver.frames), "a first frame")
 
 
 async def send(sender: Member, made: MadeSnapshot) -> bool:
     """Send it once, when the peer is up; whether it arrived."""
-    await until(lambda: sender.transport.is_up(2), "connection")
+    await until(lambda: 2 in sender.up, "connection")
     frame, before = Frame(2), len(sender.snapshots)
     frame.raft.append((GROUP, made.message()))
     sender.transport.send(2, frame)
     await until(lambda: len(sender.snapshots) > before, "report")
     assert len(sender.snapshots) == before + 1
     return sender.snapshots[-1][2]
+
+
+def kept_bytes(member: Member, group: int) -> int:
+    """How much has come of a group's snapshot that has not come whole."""
+    spool = member.transport._spool
+    return spool._partials[group].received_bytes if spool is not None and group in spool._partials else 0
+
+
+def receiving(member: Member) -> list[int]:
+    """Groups of which a snapshot is being received, or waits for its turn."""
+    spool = member.transport._spool
+    return [] if spool is None else [group for group, each in spool._partials.items() if each.owner is not None]

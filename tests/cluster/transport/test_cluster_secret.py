@@ -15,9 +15,10 @@ from mayfly.cluster.host.frame import Frame
 from mayfly.cluster.rpc import peer_pb2
 from mayfly.cluster.transport import codec, framing, options, proving
 from mayfly.cluster.transport.cluster_secret import NO_SECRET, ClusterSecrets, Dialogue, ProvenSecret, secret_fault
+from mayfly.cluster.transport.join_listener import JoinListener
 from mayfly.cluster.transport.joining import JoinAnswer, JoinRefused, JoinRequest, ask_to_join
+from mayfly.cluster.transport.local_peer import LocalPeer
 from mayfly.cluster.transport.proving import NotProven
-from mayfly.cluster.transport.reception import Reception
 from mayfly.cluster.versions import PROTOCOL_LOWEST, VersionRange
 from tests.cluster.transport.members import Member, Members, members, run, until
 from tests.cluster.transport.raw_peer import RawPeer
@@ -122,7 +123,7 @@ def test_nodes_that_may_talk_do_frames_dead_letters_and_snapshots(
     async def scenario() -> None:
         async with members() as group:
             one, other = await two(group, one_knows, two_knows)
-            await until(lambda: one.transport.is_up(2) and other.transport.is_up(1), "up")
+            await until(lambda: 2 in one.up and 1 in other.up, "up")
             sent = Frame(7)
             sent.apart().notices.append((4, b"dead letter"))
             one.transport.send(2, sent)
@@ -183,7 +184,7 @@ def test_nodes_change_one_at_a_time_and_always_talk(steps: Sequence[ClusterSecre
             for before, after in itertools.pairwise(steps):
                 for knows in ((before, before), (after, before), (after, after)):
                     await two(group, *knows)
-                    await until(lambda: all(member.transport.connected() for member in group.all), f"{knows} up")
+                    await until(lambda: all(member.up for member in group.all), f"{knows} up")
                     await group.stop()
                     group.all.clear()
 
@@ -200,7 +201,7 @@ def test_the_secret_is_not_on_the_wire() -> None:
             await wire.start()
             await one.transport.set_peers({2: f"127.0.0.1:{wire.port}"})
             await other.transport.set_peers({1: one.address})
-            await until(lambda: one.transport.is_up(2), "up")
+            await until(lambda: 2 in one.up, "up")
             await wire.stop()
             everything = b"".join(carried)
             assert options.PROVE.encode()[-5:] in everything
@@ -223,7 +224,7 @@ def test_a_node_of_the_release_before_is_talked_to_as_long_as_no_secret_is_deman
             caplog.set_level("INFO")
             await group.introduce()
             if up:
-                await until(lambda: one.transport.is_up(2) and old.transport.is_up(1), "up")
+                await until(lambda: 2 in one.up and 1 in old.up, "up")
             else:
                 await until(lambda: "is too old to know of cluster secrets" in warnings(caplog), "a refusal")
                 await until(lambda: "a cluster secret is demanded here" in warnings(caplog), "a refusal of the other")
@@ -317,7 +318,7 @@ def test_at_the_port_for_frames_the_ticket_alone_is_not_enough() -> None:
             assert await peer.show(ProvenSecret(BLUE.encode()).ticket(peer.ticket, 2)) == b""
             answer = await peer.show(proven.ticket(peer.ticket, 2))
             answer += await peer.reader.readexactly(framing.TICKET_BYTES)
-            assert answer[framing.ANSWER_BYTES :] == proven.answer_to_ticket(peer.ticket, 2)
+            assert answer[len(framing.encode_answer(peer.protocol)) :] == proven.answer_to_ticket(peer.ticket, 2)
             peer.send(Frame(7))
             await until(lambda: one.clocks(2) == [7], "a frame")
             await peer.close()
@@ -331,7 +332,7 @@ def test_a_connection_is_good_for_the_node_alone_that_has_proven_on_it() -> None
             one = await group.add(1, known=R)
             await one.transport.set_peers({2: "127.0.0.1:9", 3: "127.0.0.1:9"})
             peer, _ = await proven_peer(one, 3, 2)
-            hello = codec.new_hello(2, "node-2", "blue")
+            hello = LocalPeer(2, "node-2", "blue").hello()
             await peer.call.write(codec.encode_hello(hello))
             assert await peer.call.code() is grpc.StatusCode.UNAUTHENTICATED
             await peer.close()
@@ -367,7 +368,7 @@ def test_a_place_is_given_to_who_knows_the_secret_alone() -> None:
     async def scenario() -> None:
         async with members() as group:
             one = await group.add(1, known=R)
-            one.transport._gate.join = join  # type: ignore[method-assign, assignment]
+            one.transport._admission.join = join  # type: ignore[method-assign, assignment]
             assert (await ask_to_join(one.address, ASKS, None, known=R)).node_id == 7
             for known, text in ((NONE, "is demanded here"), (B, "is another one here")):
                 with pytest.raises(JoinRefused, match=text) as refused:
@@ -384,13 +385,13 @@ def test_founders_talk_to_founders_with_the_secret_alone() -> None:
             await group.stop()
             group.all.clear()
             not_yet = JoinAnswer.refused("no cluster yet", True, "forming", "other")
-            reception = Reception(f"127.0.0.1:{port}", None, lambda _: not_yet, R)
-            await reception.open()
+            listener = JoinListener(f"127.0.0.1:{port}", None, lambda _: not_yet, R)
+            await listener.open()
             for known, text in ((R, "no cluster yet"), (NONE, "is demanded here"), (B, "is another one here")):
                 with pytest.raises(JoinRefused, match=text) as refused:
                     await ask_to_join(f"127.0.0.1:{port}", ASKS, None, known=known)
                 assert (refused.value.stance == "forming") == (known is R)
-            await reception.close()
+            await listener.close()
 
     run(scenario())
 
@@ -412,6 +413,6 @@ def test_who_proves_and_says_no_more_has_to_go(monkeypatch: pytest.MonkeyPatch) 
                 except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
                     pass
                 assert await call.code() is grpc.StatusCode.UNAVAILABLE
-            await until(lambda: len(one.transport._door._all) == 0, "no connections")
+            await until(lambda: len(one.transport._peer_port._all) == 0, "no connections")
 
     run(scenario())

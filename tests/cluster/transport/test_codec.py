@@ -14,6 +14,7 @@ from mayfly.cluster.raft import ConfState, Entry, MessageType, RaftMessage, Snap
 from mayfly.cluster.rpc import peer_pb2
 from mayfly.cluster.transport import codec
 from mayfly.cluster.transport.codec import Refused
+from mayfly.cluster.transport.local_peer import LocalPeer
 from tests.cluster.transport.protobuf_frames import read_alike, written_by_protobuf
 
 SENDER, RECEIVER = 3, 8
@@ -64,7 +65,7 @@ def frames(draw: st.DrawFn) -> Frame:
     frame.raft = draw(st.lists(st.tuples(groups, st.one_of(other_messages, appends())), max_size=4))
     frame.group_clocks = draw(st.lists(st.tuples(groups, terms, terms), max_size=3))
     frame.proposals = draw(st.lists(st.tuples(groups, payloads), max_size=3))
-    frame.notices = draw(st.lists(st.tuples(st.integers(0, codec.MAX_KIND), payloads), max_size=3))
+    frame.notices = draw(st.lists(st.tuples(st.integers(0, (1 << 32) - 1), payloads), max_size=3))
     return frame
 
 
@@ -225,7 +226,7 @@ def test_a_snapshot_comes_back(
     conf_state = ConfState(members, [5], members[:1], [6], auto_leave)
     snapshot = Snapshot(SnapshotMetadata(index, term, conf_state), data)
     message = RaftMessage(MessageType.SNAP, RECEIVER, SENDER, 9, snapshot=snapshot)
-    hello = codec.new_hello(SENDER, "node-3", "blue")
+    hello = LocalPeer(SENDER, "node-3", "blue").hello()
     name = codec.SnapshotName(4, index, term, len(data), sha256(data).digest())
     header = codec.decode_snapshot_header(
         codec.encode_snapshot_header(hello, message, snapshot.metadata, name), RECEIVER
@@ -239,7 +240,7 @@ def test_a_snapshot_comes_back(
 def absurd_snapshots() -> dict[str, peer_pb2.SnapshotChunk]:
     def header(**values: int) -> peer_pb2.SnapshotChunk:
         chunk = peer_pb2.SnapshotChunk()
-        chunk.header.hello.CopyFrom(codec.new_hello(SENDER, "", ""))
+        chunk.header.hello.CopyFrom(LocalPeer(SENDER, "", "").hello())
         chunk.header.message.type = values.get("type", MessageType.SNAP)
         chunk.header.metadata.index = values.get("index", 1)
         chunk.header.total_bytes = values.get("total_bytes", 1)

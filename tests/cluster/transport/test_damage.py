@@ -10,9 +10,10 @@ import pytest
 from mayfly.cluster import limits
 from mayfly.cluster.host.frame import Frame
 from mayfly.cluster.transport import codec, framing, joining, options
+from mayfly.cluster.transport.checksum import Metadata, checksum_of, is_damaged
 from mayfly.cluster.transport.framing import Damaged, FrameCutter, NotFrames, frame_header
 from mayfly.cluster.transport.joining import JoinRefused, JoinRequest, ask_to_join
-from mayfly.cluster.transport.seal import Metadata, is_damaged, seal
+from mayfly.cluster.transport.local_peer import LocalPeer
 from mayfly.cluster.versions import PROTOCOL_CHECKSUMS
 from tests.cluster.transport.members import Member, Members, members, run, until
 from tests.cluster.transport.raw_peer import RawPeer
@@ -81,10 +82,10 @@ def test_no_bit_of_a_frame_on_the_exchange_may_flip() -> None:
 
 
 def test_a_sealed_message_has_no_bit_that_may_flip() -> None:
-    sent = codec.encode_hello(codec.new_hello(2, "node-2", "blue", "data", 7, "h:1", 6))
-    assert not is_damaged(sent, seal(sent))
+    sent = codec.encode_hello(LocalPeer(2, "node-2", "blue", "data", 7, "h:1", 6).hello())
+    assert not is_damaged(sent, checksum_of(sent))
     assert not is_damaged(sent, ()), "an older node seals nothing"
-    assert all(is_damaged(data, seal(sent)) for data in every_flip(sent))
+    assert all(is_damaged(data, checksum_of(sent)) for data in every_flip(sent))
 
 
 # --- between two nodes ----------------------------------------------------------------------------------
@@ -129,7 +130,7 @@ def bodies(member: Member) -> list[bytes]:
 
 
 async def something_or_a_break(one: Member, two: Member, before: int) -> None:
-    await until(lambda: len(two.frames) > before or not one.transport.is_up(2), "frames, or a break")
+    await until(lambda: len(two.frames) > before or 2 not in one.up, "frames, or a break")
 
 
 @pytest.mark.parametrize("apart", [False, True], ids=["frames", "dead letters"])
@@ -148,7 +149,7 @@ def test_nothing_that_was_damaged_between_nodes_is_used_and_all_comes_in_the_end
             rounds = 0
             while missing or flipper.flipped < 5:
                 rounds += 1
-                await until(lambda: one.transport.is_up(2), "up")
+                await until(lambda: 2 in one.up, "up")
                 for each in missing or {body(0)}:
                     frame = Frame(rounds)
                     (frame.apart() if apart else frame).proposals.append((1, each))
@@ -215,10 +216,10 @@ def test_what_is_said_first_in_a_call_and_is_damaged_changes_nothing() -> None:
         async with members() as group:
             one, made = await group.add(1), MadeSnapshot(1)
             await one.transport.set_peers({2: "127.0.0.1:9"})
-            hello = codec.encode_hello(codec.new_hello(2, "node-2", "blue", "data", 7, "h:1", 6))
+            hello = codec.encode_hello(LocalPeer(2, "node-2", "blue", "data", 7, "h:1", 6).hello())
             async with grpc.aio.insecure_channel(one.address) as channel:
                 for method, sent in ((options.EXCHANGE, hello), (options.SEND_SNAPSHOT, made.header())):
-                    call = channel.stream_unary(method)(metadata=seal(sent))
+                    call = channel.stream_unary(method)(metadata=checksum_of(sent))
                     await call.write(with_bit_flipped(sent, 100))
                     assert await call.code() is grpc.StatusCode.UNAVAILABLE, "to be tried again at once"
                     assert "was damaged on its way" in await call.details()
@@ -231,15 +232,15 @@ def test_a_damaged_question_for_a_place_is_asked_again(monkeypatch: pytest.Monke
     async def scenario() -> None:
         async with members() as group:
             one = await group.add(1)
-            sound, request = seal, JoinRequest("seven", "h:7", "data")
+            sound, request = checksum_of, JoinRequest("seven", "h:7", "data")
             for number, again in ((0, True), (1, True), (2, False)):
-                sealed: list[bytes] = []
+                summed: list[bytes] = []
 
-                def seal_other(data: bytes, number: int = number, sealed: list[bytes] = sealed) -> Metadata:
-                    sealed.append(data)  # The question is sealed first, then the answer to it.
-                    return sound(data + b"x" if len(sealed) == number + 1 else data)
+                def other_checksum(data: bytes, number: int = number, summed: list[bytes] = summed) -> Metadata:
+                    summed.append(data)  # That of the question is made first, then the answer to it.
+                    return sound(data + b"x" if len(summed) == number + 1 else data)
 
-                monkeypatch.setattr(joining, "seal", seal_other)
+                monkeypatch.setattr(joining, "checksum_of", other_checksum)
                 with pytest.raises(JoinRefused) as refused:
                     await ask_to_join(one.address, request, None)
                 assert refused.value.again is again

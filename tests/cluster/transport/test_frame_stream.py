@@ -4,6 +4,7 @@ import asyncio
 import random
 import socket
 from collections.abc import Callable
+from dataclasses import replace
 
 import grpc
 import pytest
@@ -49,7 +50,7 @@ async def two_with_a_wire(group: Members) -> tuple[Member, Member, Wire]:
     await wire.start()
     await two.transport.set_peers({1: one.address})
     await one.transport.set_peers({2: f"127.0.0.1:{wire.port}"})
-    await until(lambda: one.transport.is_up(2), "up")
+    await until(lambda: 2 in one.up, "up")
     return one, two, wire
 
 
@@ -113,7 +114,7 @@ def test_when_one_of_the_two_ends_the_peer_is_down_and_both_are_made_again(end: 
             await wire.start()
             await two.transport.set_peers({1: one.address})
             await one.transport.set_peers({2: f"127.0.0.1:{wire.port}"})
-            await until(lambda: one.transport.is_up(2) and two.transport.is_up(1), "up")
+            await until(lambda: 2 in one.up and 1 in two.up, "up")
             if end == "exchange":
                 wire.cut()
             else:
@@ -295,10 +296,10 @@ def test_a_peer_that_answers_late_at_its_port_for_frames_is_tried_again(monkeypa
             incoming = incoming_of(two)
             right, incoming.frames_port = incoming.frames_port, silent.getsockname()[1]
             await one.transport.set_peers({2: two.address})
-            await until(lambda: one.transport._links[2].attempts >= 2, "another attempt")
+            await until(lambda: one.transport._links[2]._attempts.count >= 2, "another attempt")
             incoming.frames_port = right
             monkeypatch.undo()
-            await until(lambda: one.transport.is_up(2), "up when the peer answers again")
+            await until(lambda: 2 in one.up, "up when the peer answers again")
             silent.close()
 
     run(scenario())
@@ -358,7 +359,7 @@ def test_what_a_leader_sends_all_groups_in_one_turn_comes_in_frames_of_bounded_s
             one, two = await group.add(1), await group.add(2)
             await two.transport.set_peers({1: one.address})
             await one.transport.set_peers({2: two.address})
-            await until(lambda: one.transport.is_up(2), "up")
+            await until(lambda: 2 in one.up, "up")
             frame = Frame(7)
             frame.notices.append((1, b"word"))
             for number in range(24):
@@ -415,7 +416,8 @@ def test_a_taken_port_for_frames_is_an_error() -> None:
         async with members() as group:
             one = await group.add(1)
             other = Member(2)
-            other.transport._frames_address = ("127.0.0.1", one.transport.frames_port)
+            frames_address = ("127.0.0.1", one.transport.frames_port)
+            other.transport._settings = replace(other.transport._settings, frames_address=frames_address)
             with pytest.raises(OSError, match=rf"can't listen on 127\.0\.0\.1:{one.transport.frames_port} for frames"):
                 await other.transport.start()
             await other.transport.stop()

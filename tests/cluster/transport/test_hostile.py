@@ -11,6 +11,7 @@ from mayfly.cluster import limits
 from mayfly.cluster.host.frame import Frame
 from mayfly.cluster.rpc import peer_pb2
 from mayfly.cluster.transport import codec, options
+from mayfly.cluster.transport.local_peer import LocalPeer
 from mayfly.cluster.versions import PROTOCOL_LOWEST, VersionRange
 from tests.cluster.transport.members import Member, members, run, until
 
@@ -89,7 +90,7 @@ def test_nonsense_in_the_right_protocol_gets_a_status(caplog: pytest.LogCaptureF
             one = await group.add(1)
             await one.transport.set_peers({2: "127.0.0.1:9"})
             # Of protocol 6: without checksums, which would tell nonsense from what a node has sent.
-            hello = codec.new_hello(2, "node-2", "blue", protocols=VersionRange(PROTOCOL_LOWEST, PROTOCOL_LOWEST))
+            hello = LocalPeer(2, "node-2", "blue", protocols=VersionRange(PROTOCOL_LOWEST, PROTOCOL_LOWEST)).hello()
             greeting = codec.encode_hello(hello)
             invalid = grpc.StatusCode.INVALID_ARGUMENT
             assert await call(one, options.EXCHANGE, b"\xff\xff") == (
@@ -112,7 +113,7 @@ def test_nonsense_in_the_right_protocol_gets_a_status(caplog: pytest.LogCaptureF
             code, _ = await call(one, "/mayfly.peer.v1.Peer/Nothing", b"")
             # (INTERNAL where the end of the call met our writing: gRPC then hides the reason.)
             assert code in (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.INTERNAL)
-            own = codec.encode_hello(codec.new_hello(1, "node-1", "blue"))
+            own = codec.encode_hello(LocalPeer(1, "node-1", "blue").hello())
             assert (await call(one, options.EXCHANGE, own))[0] == grpc.StatusCode.PERMISSION_DENIED
             assert one.frames == []
 

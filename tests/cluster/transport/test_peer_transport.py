@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -19,7 +20,7 @@ from mayfly.cluster.raft import ConfState, Entry, MessageType, RaftMessage, Snap
 from mayfly.cluster.rpc import peer_pb2
 from mayfly.cluster.transport import codec
 from mayfly.cluster.transport.outgoing import PeerLink
-from mayfly.cluster.versions import PROTOCOLS
+from mayfly.cluster.versions import PROTOCOLS, VersionRange
 from tests.cluster.transport.members import Member, members, run, until
 from tests.waiting import BOUND_S, until_judged
 
@@ -55,7 +56,7 @@ def test_frames_arrive_in_order_between_three() -> None:
             mesh = await group.full_mesh(3)
             for number in range(1, 301):
                 for member in mesh:
-                    for peer in member.transport.connected():
+                    for peer in member.up:
                         member.transport.send(peer, frame(number))
                 if number % 10 == 0:
                     await asyncio.sleep(0)
@@ -267,8 +268,8 @@ def test_a_killed_peer_is_known_to_be_gone_and_is_so_once() -> None:
             await asyncio.to_thread(process.communicate)
             await until(lambda: one.events == [("up", 2), ("down", 2), ("gone", 2)], "gone")
             link = one.transport._links[2]
-            attempts = link.attempts
-            await until(lambda: link.attempts > attempts + 1, "more attempts")
+            attempts = link._attempts.count
+            await until(lambda: link._attempts.count > attempts + 1, "more attempts")
             assert one.events == [("up", 2), ("down", 2), ("gone", 2)]
 
     run(scenario())
@@ -301,10 +302,10 @@ def heard_often_enough() -> bool:
             one, two = await group.full_mesh(2)
             link = one.transport._links[2]
             assert link._frames is not None
-            link.address = "127.0.0.1:9"
+            link._dialer.address = "127.0.0.1:9"
             link._frames.fail("cut")
             heard_s.append(time.monotonic())
-            while heard_s[-1] - heard_s[0] < 3 * limits.GONE_AFTER_MS / 1000 or link.attempts < 4:
+            while heard_s[-1] - heard_s[0] < 3 * limits.GONE_AFTER_MS / 1000 or link._attempts.count < 4:
                 number = len(heard_s)
                 two.transport.send(1, frame(number))
                 await until(partial(newest_is, one, 2, number), "heard")
@@ -326,7 +327,7 @@ def test_a_stop_is_quick_and_tells_the_others() -> None:
         async with members() as group:
             one, two, three = await group.full_mesh(3)
             for member in (one, two, three):
-                for peer in member.transport.connected():
+                for peer in member.up:
                     member.transport.send(peer, frame(1, 1_000_000))
             group.all.remove(three)
             async with asyncio.timeout(BOUND_S):
@@ -369,7 +370,7 @@ def test_peers_that_change_while_streams_close_have_one_stream_each(monkeypatch:
             assert len(stopped) == len(set(stopped))
             assert all(first[peer] in stopped or links[peer] is first[peer] for peer in first)
             assert not set(stopped) & set(links.values())
-            await until(lambda: sorted(one.transport.connected()) == [2, 3], "connected")
+            await until(lambda: sorted(one.up) == [2, 3], "connected")
 
     run(scenario())
 
@@ -431,7 +432,7 @@ def test_an_unknown_node_and_another_version_are_refused(caplog: pytest.LogCaptu
             await until(lambda: len(refusals(caplog)) == 2, "refusal")
             assert nine.events == []
             two = await group.add(2)
-            two.transport._hello.protocol_version = two.transport._hello.highest_protocol_version = 99
+            two.transport._local = replace(two.transport._local, protocols=VersionRange(99, 99))
             await one.transport.set_peers({2: two.address})
             await two.transport.set_peers({1: one.address})
             await until(lambda: len(refusals(caplog)) >= 4, "refusal")

@@ -4,7 +4,9 @@ import asyncio
 
 from mayfly.cluster.host.frame import Frame
 from mayfly.cluster.raft import MessageType, RaftMessage, Snapshot, SnapshotMetadata
-from mayfly.cluster.transport.peer_transport import LocalPeer, PeerTransport
+from mayfly.cluster.transport.local_peer import LocalPeer
+from mayfly.cluster.transport.peer_events import PeerEvents
+from mayfly.cluster.transport.peer_transport import PeerTransport, TransportSettings
 
 
 def test_a_snapshot_for_an_unknown_peer_is_reported_as_failed() -> None:
@@ -12,8 +14,9 @@ def test_a_snapshot_for_an_unknown_peer_is_reported_as_failed() -> None:
 
     async def send() -> None:
         transport = PeerTransport(
-            LocalPeer(1, "one", "test"), "127.0.0.1:0", {}, lambda *_: None, lambda *_: None, lambda *_: None,
-            lambda peer, group, ok: told.append((peer, group, ok)),
+            LocalPeer(1, "one", "test"), {},
+            PeerEvents(on_snapshot_sent=lambda peer, group, ok: told.append((peer, group, ok))),
+            TransportSettings("127.0.0.1:0"),
         )  # fmt: skip
         frame = Frame()
         frame.raft.append((5, RaftMessage(MessageType.SNAP, 9, 1, 1, snapshot=Snapshot(SnapshotMetadata(7, 1), b""))))

@@ -11,7 +11,16 @@ import pytest
 from mayfly.cluster import limits
 from mayfly.cluster.transport import codec, options
 from tests.cluster.transport.members import Member, Members, members, run, until
-from tests.cluster.transport.snapshots import GROUP, MadeSnapshot, connected_by_wire, heard, send, tiny
+from tests.cluster.transport.snapshots import (
+    GROUP,
+    MadeSnapshot,
+    connected_by_wire,
+    heard,
+    kept_bytes,
+    receiving,
+    send,
+    tiny,
+)
 from tests.cluster.transport.wire import Wire
 
 MB = 1 << 20
@@ -28,12 +37,12 @@ async def half_sent(group: Members, folder: Path, made: MadeSnapshot) -> tuple[M
     wire.stops_at_bytes = wire.bytes_there + made.body.total_bytes // 2
     sending = asyncio.ensure_future(send(sender, made))
     # What gRPC has, and the receiver did not come to yet, is lost with the wire.
-    await until(lambda: receiver.transport.kept_bytes(GROUP) > MB, "the first megabyte")
+    await until(lambda: kept_bytes(receiver, GROUP) > MB, "the first megabyte")
     wire.stops_at_bytes = 0
     wire.cut()
     wire.takes.set()
     assert not await sending
-    await until(lambda: not receiver.transport.receiving(), "the end of the broken stream")
+    await until(lambda: not receiving(receiver), "the end of the broken stream")
     assert 1 * MB < files(folder)[0].stat().st_size < made.body.total_bytes
     return sender, receiver, wire
 
@@ -268,14 +277,14 @@ def test_streams_that_say_a_header_and_no_more_are_bounded(tmp_path: Path, monke
                     stream = channel.stream_unary(options.SEND_SNAPSHOT)()
                     await stream.write(tiny(number)[0])
                     streams.append(stream)
-                await until(lambda: len(one.transport.receiving()) == 3, "three streams")
+                await until(lambda: len(receiving(one)) == 3, "three streams")
                 ended = await call(one, *tiny(3))
                 assert ended.code == grpc.StatusCode.RESOURCE_EXHAUSTED
                 assert ended.text == "3 other snapshots are on their way"
                 assert files(tmp_path) == []
                 for stream in streams:
                     stream.cancel()
-            await until(lambda: not one.transport.receiving(), "the end of the streams")
+            await until(lambda: not receiving(one), "the end of the streams")
             assert (await call(one, *tiny(3))).code == grpc.StatusCode.INVALID_ARGUMENT
 
     run(scenario())
@@ -309,7 +318,7 @@ def test_a_newer_stream_of_a_group_takes_the_place_of_one_that_hangs(
                 hanging = channel.stream_unary(options.SEND_SNAPSHOT)()
                 await hanging.write(made.header())
                 await hanging.write(pieces[0])
-                await until(lambda: one.transport.kept_bytes(GROUP) == 10_000, "a first piece")
+                await until(lambda: kept_bytes(one, GROUP) == 10_000, "a first piece")
                 ended = await call(one, made.header(), *pieces[1:])
                 assert (ended.code, ended.offset) == (grpc.StatusCode.UNAVAILABLE, 10_000)
                 assert await hanging.code() == grpc.StatusCode.ABORTED
@@ -329,7 +338,7 @@ def test_of_two_nodes_with_a_snapshot_of_one_group_the_one_of_the_later_term_goe
                 earlier = channel.stream_unary(options.SEND_SNAPSHOT)()
                 await earlier.write(made.header())
                 await earlier.write(pieces[0])
-                await until(lambda: one.transport.kept_bytes(GROUP) == 10_000, "a first piece")
+                await until(lambda: kept_bytes(one, GROUP) == 10_000, "a first piece")
                 ended = await call(one, made.header(sender=3), pieces[0])
                 assert ended.code == grpc.StatusCode.RESOURCE_EXHAUSTED
                 assert ended.text == "node 2 is bringing a snapshot of group 4"
@@ -359,7 +368,7 @@ def test_two_snapshots_at_a_time_do_not_count_on_the_same_room(
                 assert ended.code == grpc.StatusCode.RESOURCE_EXHAUSTED
                 assert ended.text == "101 bytes of a snapshot are to come, node 1 has room for 49"
                 stream.cancel()
-            await until(lambda: one.transport.receiving() == [], "the end of the first")
+            await until(lambda: not receiving(one), "the end of the first")
             ended = await call(one, *tiny(2))
             assert (ended.code, ended.text) == (grpc.StatusCode.INVALID_ARGUMENT, "snapshot ended 1 bytes early")
             # What came of the second is on the disk; only the rest of it counts.

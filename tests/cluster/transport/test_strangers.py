@@ -16,8 +16,8 @@ from mayfly.cluster import limits
 from mayfly.cluster.host.frame import Frame
 from mayfly.cluster.transport import options
 from mayfly.cluster.transport.complaints import Complaints
-from mayfly.cluster.transport.door import Door, Guest
 from mayfly.cluster.transport.joining import JoinAnswer, JoinRefused, JoinRequest, ask_to_join
+from mayfly.cluster.transport.peer_port import PeerPort, PortConnection
 from mayfly.cluster.transport.strangers import Strangers, origin_of
 from tests.cluster.transport.members import Member, members, run, until
 
@@ -96,7 +96,7 @@ def test_silent_connections_take_few_descriptors_and_keep_no_member_out(port: st
                         silent[-1].connect_ex(("127.0.0.1", at))
                     await until(lambda: descriptors() - before - len(silent) <= limits.MAX_STRANGERS, "room")
                 await group.introduce()
-                await until(lambda: one.transport.is_up(2) and two.transport.is_up(1), "members that find room")
+                await until(lambda: 2 in one.up and 1 in two.up, "members that find room")
                 two.transport.send(1, Frame(7))
                 await until(lambda: one.clocks(2) == [7], "a frame")
 
@@ -116,13 +116,13 @@ def test_who_says_nothing_at_the_peer_port_has_to_go(monkeypatch: pytest.MonkeyP
                 while await reader.read(1000):
                     pass
                 writer.close()
-            assert len(door_of(one)._all) == 0
+            assert len(port_of(one)._all) == 0
 
     run(scenario())
 
 
-def door_of(member: Member) -> Door:
-    return member.transport._door
+def port_of(member: Member) -> PeerPort:
+    return member.transport._peer_port
 
 
 class Asked:
@@ -139,7 +139,7 @@ class Asked:
 
 
 def listens_to_questions(member: Member, asked: Asked) -> None:
-    member.transport._gate.join = asked.join  # type: ignore[method-assign]
+    member.transport._admission.join = asked.join  # type: ignore[method-assign]
 
 
 def test_large_questions_for_a_place_are_cut_off_and_not_read() -> None:
@@ -233,52 +233,78 @@ def test_folders_that_killed_processes_have_left_are_taken_away(
         assert there() == kept
 
 
-def test_a_full_backlog_behind_the_door_is_waited_for_and_not_taken_for_a_connection() -> None:
+def test_a_folder_whose_socket_is_not_listened_at_yet_is_left_to_its_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two nodes start on one machine, and one looks for what was left between the other's `bind` and `listen`: without
+    its folder that one could pass on no connection, and its peers would never reach it."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    async def scenario() -> None:
+        starting, other = PeerPort("127.0.0.1:0", Complaints()), PeerPort("127.0.0.1:0", Complaints())
+        await starting.open()
+        try:
+            with socket.socket(socket.AF_UNIX) as grpc_listener:
+                grpc_listener.bind(starting._path)
+                await other.open()
+                await other.close()
+                grpc_listener.listen()
+                with socket.socket(socket.AF_UNIX) as passed_on:
+                    passed_on.connect(starting._path)
+                grpc_listener.accept()[0].close()
+        finally:
+            await starting.close()
+
+    run(scenario())
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_full_backlog_behind_the_port_is_waited_for_and_not_taken_for_a_connection() -> None:
     """A socket of this kind says at once that it would block; a loop that waits for it breaks, or ends the process."""
 
     async def scenario() -> None:
-        door = Door("127.0.0.1:0", Complaints())
-        await door.open()
+        port = PeerPort("127.0.0.1:0", Complaints())
+        await port.open()
         try:
             with socket.socket(socket.AF_UNIX) as listening, ExitStack() as sockets:
-                listening.bind(door._path)
+                listening.bind(port._path)
                 listening.listen(0)
                 full = False
                 while not full:
                     one = sockets.enter_context(socket.socket(socket.AF_UNIX))
                     one.setblocking(False)
                     try:
-                        one.connect(door._path)
+                        one.connect(port._path)
                     except BlockingIOError:
                         full = True
                 inside = sockets.enter_context(socket.socket(socket.AF_UNIX))
                 inside.setblocking(False)
-                waiting = asyncio.create_task(door._connect(inside))
+                waiting = asyncio.create_task(port._connect(inside))
                 await asyncio.sleep(0)
                 assert not waiting.done()
                 with pytest.raises(OSError, match="not connected"):
                     inside.getpeername()
                 sockets.enter_context(listening.accept()[0])
                 await waiting
-                assert inside.getpeername() == door._path
+                assert inside.getpeername() == port._path
         finally:
-            await door.close()
+            await port.close()
 
     run(scenario())
 
 
 def test_a_connection_that_would_go_on_when_the_port_has_closed_is_refused() -> None:
-    """It had said something just before: its turn comes when the socket behind the door is no longer there."""
+    """It had said something just before: its turn comes when the socket behind the port is no longer there."""
 
     async def closed_meanwhile() -> None:
-        door = Door("127.0.0.1:0", Complaints())
-        await door.open()
+        port = PeerPort("127.0.0.1:0", Complaints())
+        await port.open()
         mine, accepted = socket.socketpair()
-        guest = Guest(door, accepted, "127.0.0.1")
-        await door.close()
+        connection = PortConnection(port, accepted, "127.0.0.1")
+        await port.close()
         with pytest.raises(OSError, match="the port is closed"):
-            await door.connect(guest)
-        guest.abort()
+            await port.connect(connection)
+        connection.abort()
         mine.close()
 
     run(closed_meanwhile())

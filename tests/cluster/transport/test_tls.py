@@ -96,8 +96,8 @@ def test_others_are_kept_out(files: dict[str, TlsFiles], other: str, caplog: pyt
             await group.introduce()
             await until(lambda: len(reasons()) == 2, "reasons")
             links = [one.transport._links[2], two.transport._links[1]]
-            tries = max(link.attempts for link in links)
-            await until(lambda: all(link.attempts > tries + 2 for link in links), "tries")
+            tries = max(link._attempts.count for link in links)
+            await until(lambda: all(link._attempts.count > tries + 2 for link in links), "tries")
             assert one.events == two.events == []
             assert one.frames == two.frames == []
             # Said once each, however often it is tried.
@@ -131,8 +131,8 @@ def test_the_name_is_checked_at_the_port_for_frames(
             await until(lambda: any(complaint in text for text in caplog.messages), "a complaint")
             await until(lambda: two.events == [("up", 1)], "the other way, which is right")
             link = one.transport._links[2]
-            tries = link.attempts
-            await until(lambda: link.attempts > tries + 2, "tries")
+            tries = link._attempts.count
+            await until(lambda: link._attempts.count > tries + 2, "tries")
             assert one.events == []
             assert any(complaint in text and "certificate" in text.lower() for text in caplog.messages)
 
@@ -171,7 +171,7 @@ def test_files_are_replaced_without_a_restart(files: dict[str, TlsFiles], tmp_pa
             assert one.events == [("up", 2)], "what is open stays"
             late = await group.add(3, tls=copied(folders[2], files["two"]))
             await group.introduce()
-            await until(lambda: late.transport._links[1].attempts > 3, "tries with the old certificate")
+            await until(lambda: late.transport._links[1]._attempts.count > 3, "tries with the old certificate")
             assert late.events == []
             assert ("up", 3) not in one.events
             copied(folders[2], files["stranger"])

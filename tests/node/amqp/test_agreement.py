@@ -13,10 +13,12 @@ from pamqp.commands import Basic
 from pamqp.header import ContentHeader
 from pamqp.heartbeat import Heartbeat
 
-from mayfly.node.amqp.content import Content, build_header, check_header, decode_properties
+from mayfly.node.amqp import connection_state
+from mayfly.node.amqp.content import Content, check_header, decode_properties
 from mayfly.node.amqp.events import ACK, REJECT, MethodReceived, PublishesReceived, SettlementsReceived
 from mayfly.node.amqp.methods import decode_method, method_frame, unchecked
 from tests.node.amqp.contents import make_exchange_and_key
+from tests.node.amqp.headers import build_header
 from tests.node.amqp.scripted_client import ScriptedClient, running_client, split_frames, values
 
 STREAMS = 250
@@ -258,6 +260,6 @@ def test_heartbeats_have_the_octets_that_pamqp_gives_them() -> None:
         octets = sent(client)
         assert octets in (b"", frame.marshal(Heartbeat(), 0))
         assert client.feed(frame.marshal(Heartbeat(), 0)) == []
-    assert not client.connection.closed
+    assert client.connection.state != connection_state.CLOSED
     client.connection.tick(1_900)
     assert sent(client) == frame.marshal(Heartbeat(), 0)

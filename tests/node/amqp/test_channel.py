@@ -9,6 +9,7 @@ from pamqp.body import ContentBody
 from pamqp.commands import Basic, Channel, Queue, Tx
 
 from mayfly.node.amqp import channel_state as states
+from mayfly.node.amqp import connection_state
 from mayfly.node.amqp.channel import Channel as ReceivingChannel
 from mayfly.node.amqp.errors import ProtocolError
 from mayfly.node.amqp.events import ChannelClosed, ChannelOpened, ConnectionClosed, MethodReceived
@@ -122,7 +123,7 @@ def test_frames_that_may_not_come(octets: bytes, expected: tuple[Any, ...], one_
     assert client.feed(message(1) + QOS) == []
     client.send((0, commands.Connection.CloseOk()))
     assert client.connection.should_close
-    assert client.connection.closed
+    assert client.connection.state == connection_state.CLOSED
 
 
 def test_more_channels_than_agreed() -> None:

@@ -9,7 +9,7 @@ from pamqp.commands import Basic, Connection
 from pamqp.header import ContentHeader
 
 from mayfly.node.amqp import connection_state as states
-from mayfly.node.amqp.content import Content, build_header
+from mayfly.node.amqp.content import Content
 from mayfly.node.amqp.events import (
     AuthenticationRequested,
     ChannelOpened,
@@ -20,6 +20,7 @@ from mayfly.node.amqp.events import (
 from mayfly.node.amqp.handshake import PROTOCOL_HEADER
 from mayfly.node.amqp.settings import ConnectionSettings
 from tests.node.amqp.contents import make_exchange_and_key
+from tests.node.amqp.headers import build_header
 from tests.node.amqp.scripted_client import ScriptedClient, message, raw_frame, running_client, values
 
 TUNE_OK = frame.marshal(Connection.TuneOk(2047, 131_072, 0), 0)
@@ -315,7 +316,7 @@ def test_the_client_closes() -> None:
     assert client.feed(octets + message(1)) == [ConnectionClosed("the client closed the connection: 200 bye")]
     assert client.names() == [(0, "Connection.CloseOk")]
     assert client.connection.should_close
-    assert client.connection.closed
+    assert client.connection.state == states.CLOSED
     assert client.feed(message(1)) == []
     assert client.connection.connection_lost() == []
     client.connection.close(541, "too late")
@@ -354,7 +355,7 @@ def test_a_client_that_does_not_answer_the_close() -> None:
 def test_the_client_goes_without_a_word() -> None:
     client = running_client()
     assert client.connection.connection_lost() == [ConnectionClosed("the client closed the TCP connection")]
-    assert client.connection.closed
+    assert client.connection.state == states.CLOSED
 
 
 def test_update_secret() -> None:

@@ -10,9 +10,10 @@ from pamqp.commands import Basic
 from pamqp.header import ContentHeader
 
 from mayfly.node.amqp import content as c
-from mayfly.node.amqp.content import Content, MalformedHeaderError, build_header, check_header, replace_properties
+from mayfly.node.amqp.content import Content, MalformedHeaderError, check_header, replace_properties
 from mayfly.node.amqp.field_table import FieldTable, long_integer
 from tests.node.amqp.contents import make_exchange_and_key
+from tests.node.amqp.headers import build_header
 
 _SHORT_TEXT = st.text(min_size=1, max_size=40)
 _PROPERTIES: dict[str, st.SearchStrategy[Any]] = {

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pamqp import frame
 from pamqp.commands import Basic, Channel, Connection, Queue
 
-from mayfly.node.amqp.content import Content, build_header
+from mayfly.node.amqp.content import Content
 from mayfly.node.amqp.events import (
     ACK,
     NACK,
@@ -25,6 +25,7 @@ from mayfly.node.amqp.events import (
 )
 from mayfly.node.amqp.frames import erlang_octets
 from tests.node.amqp.contents import make_exchange_and_key
+from tests.node.amqp.headers import build_header
 from tests.node.amqp.scripted_client import contents_of, message, plain_events, raw_frame, running_client
 
 HEARTBEAT = b"\x08\x00\x00\x00\x00\x00\x00\xce"

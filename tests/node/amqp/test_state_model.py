@@ -17,6 +17,7 @@ from pamqp.body import ContentBody
 from pamqp.commands import Basic, Channel, Confirm, Connection, Exchange, Queue, Tx
 from pamqp.header import ContentHeader
 
+from mayfly.node.amqp import connection_state
 from mayfly.node.amqp.events import ChannelClosed, ChannelOpened, ConnectionClosed, Event, MethodReceived
 from mayfly.node.amqp.handshake import PROTOCOL_HEADER
 from tests.node.amqp.scripted_client import ScriptedClient, contents_of, raw_frame
@@ -94,7 +95,7 @@ class ConnectionMachine(RuleBasedStateMachine):
     def ends_once(self) -> None:
         assert self.told_end == self.is_over
         assert self.client.connection.should_close == (self.state == "closed")
-        assert self.client.connection.closed == (self.state == "closed")
+        assert (self.client.connection.state == connection_state.CLOSED) == (self.state == "closed")
 
     def spares(self, wrong: bool) -> bool:
         """Whether a step that would end a running connection is left out."""

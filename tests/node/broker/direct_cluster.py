@@ -18,6 +18,7 @@ from mayfly.node.catalog import (
     Catalog,
     CatalogCommand,
     NodeStarted,
+    QueueMoved,
     QueueRecord,
     QueuesRemoved,
     RaiseLevel,
@@ -36,6 +37,8 @@ _SESSION_TIMEOUT_MS: Final = 5_000
 
 class DirectCluster:
     """One node that is its own cluster.  `pump` does what was asked for since the last one."""
+
+    is_waited_for = True
 
     def __init__(
         self,
@@ -59,6 +62,7 @@ class DirectCluster:
         self.lost_owners: LostOwners = LostOwners(node_id, lambda: self.catalog, _SESSION_TIMEOUT_MS)
         self.barriers: int = 0
         """How many barriers were asked for."""
+        self.laters: list[OnDone] = []
         self._wake = wake or _nothing
         self._commands: list[tuple[bytes, OnDone]] = []
         self._barriers: list[OnDone] = []
@@ -83,6 +87,10 @@ class DirectCluster:
         self.barriers += 1
         self._barriers.append(done)
         self._wake()
+
+    def serve(self, done: OnDone) -> None:
+        """See `ClusterFacade.serve`; there is no other node."""
+        done(None)
 
     def catalog_spread(self, done: OnDone) -> None:
         """See `ClusterFacade.catalog_spread`; there is no other node."""
@@ -110,6 +118,9 @@ class DirectCluster:
         """Time has passed: what is due expires at the next `pump`."""
         self.now_ms = max(self.now_ms, now_ms)
         self.lost_owners.tick(self.now_ms)
+        laters, self.laters = self.laters, []
+        for done in laters:
+            done(None)
         for local in self.shards.values():
             local.tick(self.now_ms)
             local.attend(self.now_ms)
@@ -168,11 +179,19 @@ class DirectCluster:
         if self.events is not None:
             self.events.session_lost(shard_id)
 
+    def later(self, done: OnDone) -> None:
+        """See `ClusterFacade.later`."""
+        self.laters.append(done)
+
     # -- DutyPort -------------------------------------------------------------
 
     def remove_queues(self, ids: tuple[int, ...], done: Callable[[bool], None]) -> None:
         """See `DutyPort.remove_queues`."""
         self.submit_catalog(RemoveQueues(ids), lambda result: done(result is not SESSION_LOST))
+
+    def queue_moved(self, queue: int, source: int, target: int) -> None:
+        """See `DutyPort.queue_moved`."""
+        self.submit_catalog(QueueMoved(queue, source, target), lambda _: None)
 
     def barrier(self, done: Callable[[], None]) -> None:
         """See `DutyPort.barrier`."""
@@ -186,7 +205,7 @@ class DirectCluster:
         """See `DutyPort.received_up_to`."""
         return self.shards[target_shard].shard.received_up_to(queue, source)
 
-    def room(self, target_shard: int, queue: int, next_bytes: int) -> Room:
+    def room(self, target_shard: int, queue: int, source: int, next_bytes: int) -> Room:
         """See `DutyPort.room`."""
         return self.shards[target_shard].shard.room(queue, next_bytes)
 

@@ -17,6 +17,8 @@ DEATHS = 12_000
 class Leader:
     """A shard with many deaths, and the duties; what they give waits in `given` until a test applies it."""
 
+    is_waited_for = True
+
     def __init__(self) -> None:
         self.catalog = Catalog(1)
         self.given: list[bytes] = []
@@ -30,7 +32,7 @@ class Leader:
         self.driver.tick()
         # The queues are in shard 1 of the catalog; the driver's is called 3.
         self.driver.shard.shard_id = 1
-        self.duties = ShardDuties(self.driver.shard, 1, self, self.give, self.data)
+        self.duties = ShardDuties(self.driver.shard, 1, self, self.give, self.data, lambda now_ms: now_ms)
 
     def declare(self, name: str, arguments: dict[str, object]) -> QueueRecord:
         result = self.catalog.apply(DeclareQueue("/", name, durable=True, arguments=arguments))
@@ -56,8 +58,11 @@ class Leader:
     def received_up_to(self, target_shard: int, queue: int, source: int) -> int:
         return 0
 
-    def room(self, target_shard: int, queue: int, next_bytes: int) -> Room:
+    def room(self, target_shard: int, queue: int, source: int, next_bytes: int) -> Room:
         return ANY_ROOM
+
+    def queue_moved(self, queue: int, source: int, target: int) -> None:
+        raise AssertionError("no queue moves here")
 
     def remove_queues(self, ids: tuple[int, ...], done: Callable[[bool], None]) -> None:
         raise AssertionError("no queue goes")
@@ -160,7 +165,7 @@ class Parking(Leader):
         sequences = range(1, self.youngest + 1)
         self.driver.lead(commands.encode_route([commands.RouteDecision(each, commands.PARKED) for each in sequences]))
         self.driver.shard.shard_id = 1
-        self.duties = ShardDuties(self.driver.shard, 1, self, self.give, self.data)
+        self.duties = ShardDuties(self.driver.shard, 1, self, self.give, self.data, lambda now_ms: now_ms)
 
 
 def test_d8_parked_ones_are_looked_at_to_the_end_however_often_routes_change() -> None:
@@ -214,7 +219,7 @@ class Burying(Leader):
         for id, epoch in self.driver.shard.due_leases(self.driver.led_ms):
             self.driver.lead(commands.encode_expire_queue(id, epoch))
         self.driver.shard.shard_id = 1
-        self.duties = ShardDuties(self.driver.shard, 1, self, self.give, self.data)
+        self.duties = ShardDuties(self.driver.shard, 1, self, self.give, self.data, lambda now_ms: now_ms)
 
     def remove_queues(self, ids: tuple[int, ...], done: Callable[[bool], None]) -> None:
         self.removals.append((ids, done))
@@ -263,7 +268,7 @@ class Slow(Leader):
         self.driver.pass_ms(100)
         self.driver.tick()
         self.driver.shard.shard_id = 1
-        self.duties = ShardDuties(self.driver.shard, 1, self, self.give, self.data)
+        self.duties = ShardDuties(self.driver.shard, 1, self, self.give, self.data, lambda now_ms: now_ms)
 
 
 def test_d7_a_look_at_deaths_ends_when_routing_them_takes_long() -> None:

@@ -11,38 +11,11 @@ from mayfly.cluster.raft import RaftMessage
 from mayfly.cluster.versions import LEVEL_FAILED_DELIVERIES, LEVELS, VersionRange
 from mayfly.node.membership.duties import AGAIN_MS, LEVELS_AGAIN_MS
 from mayfly.node.numbers import CATALOG_GROUP
-from tests.node.broker.three_brokers import TICK_MS, NodeWorld, ThreeBrokers
+from tests.node.broker.three_brokers import TICK_MS, ThreeBrokers, start_anew
 from tests.node.conftest import Delivery
 
 OLD, NEW = VersionRange(1, 1), VersionRange(1, 2)
 LONGER_THAN_ALL_PAUSES = 2 * (LEVELS_AGAIN_MS + AGAIN_MS) // TICK_MS
-
-
-def start_anew(brokers: ThreeBrokers, id: int, levels: VersionRange) -> None:
-    """The node ends, and a process of a release that knows these levels goes on with its data."""
-    brokers.cut.add(id)
-    for other in brokers.ids:
-        if other != id:
-            brokers.nodes[other].engine.peer_down(id, brokers.now_ms)
-    for _ in range(40):
-        brokers.step()
-    brokers.levels[id] = levels
-    life = 1 + (brokers.nodes[id].engine.incarnation >> 20)
-    node = brokers.nodes[id] = NodeWorld(brokers, id, life)
-    brokers.cut.discard(id)
-    for other in brokers.ids:
-        if other != id:
-            node.engine.peer_up(other, brokers.now_ms)
-            brokers.nodes[other].engine.peer_up(id, brokers.now_ms)
-    brokers.run_until(lambda: is_back(brokers, id))
-
-
-def is_back(brokers: ThreeBrokers, id: int) -> bool:
-    record = brokers.nodes[brokers.leader() or id].engine.catalog.node(id)
-    node = brokers.nodes[id].engine
-    return brokers.leader() != 0 and record is not None and record.incarnation == node.incarnation and all(
-        group.leader and group.sender.idle for group in node.host.groups.values()
-    )
 
 
 def levels(brokers: ThreeBrokers) -> list[int]:

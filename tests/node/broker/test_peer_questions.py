@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mayfly.node.broker.peer_questions import PeerQuestions
+from mayfly.node.broker.peer_questions import PeerQuestions, Respond
 from mayfly.node.notice_kinds import ANSWER, ASK, QUESTION, TOLD
 from tests.node.broker.three_brokers import ThreeBrokers
 
@@ -22,7 +22,7 @@ class Two:
         self.answers: list[bytes | None] = []
         for id, node in self.nodes.items():
             node.peer_up(3 - id)
-        self.nodes[2].answer = lambda question: question.upper()
+        self.nodes[2].answer = lambda question, respond: respond(question.upper())
 
     def _node(self, other: int) -> PeerQuestions:
         def send(to: int, kind: int, data: bytes) -> None:
@@ -54,6 +54,22 @@ def test_a_question_is_answered_once(two: Two) -> None:
     two.mail = answers
     two.carry()
     assert two.answers == [b"ONE", b"TWO"]
+
+
+def test_an_answer_may_come_later_but_in_time(two: Two) -> None:
+    later: list[Respond] = []
+    two.nodes[2].answer = lambda question, respond: later.append(respond)
+    two.ask(b"one")
+    two.ask(b"two")
+    two.carry()
+    assert two.mail == [] and two.answers == []
+    later[1](b"second")
+    two.carry()
+    two.nodes[1].tick(WITHIN_MS)
+    assert two.answers == [b"second", None]
+    later[0](b"first")
+    two.carry()
+    assert two.answers == [b"second", None]
 
 
 @pytest.mark.parametrize("lost", [QUESTION, ANSWER])
@@ -109,7 +125,7 @@ def test_answers_of_others_and_nonsense_are_dropped(two: Two) -> None:
 def test_between_whole_nodes() -> None:
     brokers = ThreeBrokers()
     answers: list[Any] = []
-    brokers.nodes[2].engine.questions.answer = lambda question: question * 2
+    brokers.nodes[2].engine.questions.answer = lambda question, respond: respond(question * 2)
     brokers.nodes[1].engine.questions.ask(2, b"ab", answers.append)
     brokers.nodes[1].engine.questions.ask(3, b"ab", answers.append)
     brokers.settle()

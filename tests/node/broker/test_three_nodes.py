@@ -146,7 +146,10 @@ BIND = commands.Queue.Bind(queue="q", exchange="amq.direct", routing_key="k")
 
 
 def two_queues(brokers: ThreeBrokers, id: int) -> Any:
-    """A client of a node, with queues `first`, bound to amq.direct with key k, and `q`, which is not."""
+    """A client of a node, with queues `first`, bound to amq.direct with key k, and `q`, which is not. The other nodes
+    have clients, too."""
+    for other in brokers.ids:
+        brokers.nodes[other].client()
     client = brokers.nodes[id].client()
     client.declare("first")
     client.declare("q")
@@ -246,7 +249,7 @@ def test_l10_a_removal_whose_answer_is_lost_counts_as_none(brokers: ThreeBrokers
     answers: list[bool] = []
     node.engine.remove_queues((7,), answers.append)
     group = node.catalog_group
-    assert group.route(brokers.now_ms)
+    assert group.route(group.leader, group.term, brokers.now_ms)
     for _, waiter in group.sender.skip(1 << 60):
         assert waiter is not None
         waiter(SESSION_LOST)

@@ -59,7 +59,8 @@ class NodeWorld(World):
         settings = EngineSettings(
             f"node{id}", cluster.shards, 250, {}, lambda: Catalog(cluster.shards), store=f"store {id}",
             founders=[(i, f"node{i}", f"at:{i}") for i in ids],
-            levels=cluster.levels[id],
+            levels=cluster.levels[id], replace_after_ms=cluster.replace_after_ms,
+            shards_per_node=cluster.shards_per_node,
         )
         store = cluster.stores[id]
         self.id = id
@@ -115,11 +116,15 @@ class ThreeBrokers:
         shards: int = SHARDS,
         levels: VersionRange | Mapping[int, VersionRange] = LEVELS,
         cut: Iterable[int] = (),
+        replace_after_ms: int = 0,
+        shards_per_node: int = 0,
     ) -> None:
         """`levels` are those that all nodes know at first, or each; `cut` are nodes that are not there at first."""
         self.ids = [1, 2, 3]
         self.levels = dict.fromkeys(self.ids, levels) if isinstance(levels, VersionRange) else dict(levels)
         self.shards = shards
+        self.replace_after_ms = replace_after_ms
+        self.shards_per_node = shards_per_node
         self.now_ms = 1_000_000
         self.stores = {id: make_store(id) for id in self.ids}
         self.cut = set(cut)
@@ -215,3 +220,30 @@ class ThreeBrokers:
                 return
             self.step()
         raise AssertionError(f"did not come true within {steps} steps of {TICK_MS} ms")
+
+
+def start_anew(brokers: ThreeBrokers, id: int, levels: VersionRange) -> None:
+    """The node ends, and a process of a release that knows these levels goes on with its data."""
+    brokers.cut.add(id)
+    for other in brokers.ids:
+        if other != id:
+            brokers.nodes[other].engine.peer_down(id, brokers.now_ms)
+    for _ in range(40):
+        brokers.step()
+    brokers.levels[id] = levels
+    life = 1 + (brokers.nodes[id].engine.incarnation >> 20)
+    node = brokers.nodes[id] = NodeWorld(brokers, id, life)
+    brokers.cut.discard(id)
+    for other in brokers.ids:
+        if other != id:
+            node.engine.peer_up(other, brokers.now_ms)
+            brokers.nodes[other].engine.peer_up(id, brokers.now_ms)
+    brokers.run_until(lambda: is_back(brokers, id))
+
+
+def is_back(brokers: ThreeBrokers, id: int) -> bool:
+    record = brokers.nodes[brokers.leader() or id].engine.catalog.node(id)
+    node = brokers.nodes[id].engine
+    return brokers.leader() != 0 and record is not None and record.incarnation == node.incarnation and all(
+        group.leader and group.sender.idle for group in node.host.groups.values()
+    )

@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mayfly.cluster.versions import LEVEL_PLANS
 from mayfly.node.catalog import (
+    AddShards,
     AddVhost,
     Bind,
     Catalog,
@@ -21,8 +23,11 @@ from mayfly.node.catalog import (
     DeleteVhost,
     FoundCluster,
     MalformedSnapshot,
+    MemberAway,
+    MemberBack,
     NodeLost,
     NodeStarted,
+    PlanGroups,
     PutUser,
     QueueSettings,
     Refusal,
@@ -93,7 +98,14 @@ COMMANDS: st.SearchStrategy[CatalogCommand] = st.one_of(
         NodeStarted, NODES, INCARNATIONS, st.just("n"), st.just({"amqp": "a:1"}),
         failure_domain=st.sampled_from(["", "x", "y"]),
     ),
-    st.builds(FoundCluster, st.just(((1, "a", "h:1"), (2, "b", "h:2"))), st.integers(1, 3)),
+    st.builds(MemberAway, NODES, INCARNATIONS),
+    st.builds(MemberBack, NODES),
+    st.builds(PlanGroups, st.integers(0, 5), st.sampled_from([(), ((1, (2, 1)),), ((0, (1,)), (2, (2,)))])),
+    st.builds(
+        FoundCluster, st.just(((1, "a", "h:1"), (2, "b", "h:2"))), st.integers(1, 3),
+        st.sampled_from([1, LEVEL_PLANS]),
+    ),
+    st.builds(AddShards, st.integers(2, 6)),
     st.builds(NodeLost, NODES, INCARNATIONS),
     st.builds(
         SetPolicy, VHOSTS, st.sampled_from(["p", "o", ""]), st.sampled_from(["", "^a", "b|c", "("]),
@@ -169,8 +181,8 @@ def test_routes_lead_to_queues_that_are_there(commands: list[CatalogCommand]) ->
 def test_snapshot_has_a_format_version() -> None:
     stored = msgspec.msgpack.decode(Catalog(3).snapshot())
     assert stored[0] == 5, "what members of the first level read"
-    with pytest.raises(MalformedSnapshot, match="format 7 of the catalog; this version reads up to 6"):
-        Catalog(3).restore(msgspec.msgpack.encode([7, *stored[1:]]))
+    with pytest.raises(MalformedSnapshot, match="format 8 of the catalog; this version reads up to 7"):
+        Catalog(3).restore(msgspec.msgpack.encode([8, *stored[1:]]))
 
 
 @pytest.mark.parametrize("operator", [False, True])

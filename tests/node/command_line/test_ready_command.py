@@ -32,7 +32,7 @@ class Pages:
         self.members = members("member", "member", "member")
         self.shards = [shard(0, 1, 2, 3), shard(1, 1, 2, 3)]
 
-    def fetch(self, where: object, path: str) -> tuple[int, Page]:
+    def fetch(self, where: object, path: str, timeout_s: float = 0) -> tuple[int, Page]:
         return {
             "/health/ready": self.ready,
             "/cluster/members": (200, self.members),
@@ -176,3 +176,13 @@ def test_without_whom(pages: Pages) -> None:
     assert run("ready", "--without", "n1", "--quorum-plus-one")[0] == 2
     pages.members |= {"current": False, "reason": "no leader answered for groups 3"}
     assert run("ready", "--without", "n1") == (1, "no leader answered for groups 3\n")
+
+
+def test_what_no_node_has_told_is_no_yes(pages: Pages) -> None:
+    """Nobody stops a node on the word of a page that lacks some groups."""
+    unknown = {**shard(1), "voters": [], "leader": 2, "unknown": "no node has answered"}
+    for words in (("--quorum-plus-one",), ("--without", "n1"), ("--members", "3")):
+        pages.shards = [shard(0, 1, 2, 3), shard(1, 1, 2, 3)]
+        assert run("ready", *words)[0] == 0
+        pages.shards[1] = unknown
+        assert run("ready", *words) == (1, "no node has told who votes in groups 1\n")

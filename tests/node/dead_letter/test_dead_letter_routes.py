@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 from pamqp.commands import Basic
 
-from mayfly.node.amqp.content import Content, build_header
+from mayfly.node.amqp.content import Content
 from mayfly.node.catalog import Bind, Catalog, DeclareExchange, DeclareQueue, QueueRecord, RemoveQueues
 from mayfly.node.dead_letter import DeadLetterDecision, DeadLetterRouter
 from tests.node.amqp.contents import make_exchange_and_key
+from tests.node.amqp.headers import build_header
 
 
 class Source:

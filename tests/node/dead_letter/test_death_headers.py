@@ -14,7 +14,6 @@ from mayfly.node.amqp.content import (
     EXPIRATION,
     HEADERS,
     Content,
-    build_header,
     check_header,
     replace_properties,
     short_string,
@@ -32,6 +31,7 @@ from mayfly.node.amqp.field_table import (
 from mayfly.node.dead_letter import DeadMessage, DeathWriter
 from mayfly.node.dead_letter.publisher_headers import PUBLISHER_HEADERS, as_shown, as_stored
 from tests.node.amqp.contents import make_exchange_and_key
+from tests.node.amqp.headers import build_header
 
 NOW_S = 1_700_000_000
 

@@ -5,9 +5,33 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from typing import Any
 
-from mayfly.node.http import HttpServer
+from mayfly.node.http import HttpServer, HttpSettings, PagePorts
+from mayfly.node.operating.ports.access import AccessPort
+from mayfly.node.operating.ports.management import ManagementPort
+from mayfly.node.operating.ports.operator import OperatorPort
+from mayfly.node.operating.ports.status import StatusProvider
+from mayfly.node.settings.kinds import Address
 from tests.waiting import BOUND_S
+
+
+def http_server(
+    status: StatusProvider,
+    operator: OperatorPort | None = None,
+    management: ManagementPort | None = None,
+    access: AccessPort | None = None,
+    **settings: Any,
+) -> HttpServer:
+    """One on loopback, with these settings besides."""
+    here = Address("127.0.0.1", 0)
+    return HttpServer(PagePorts(status, operator, management, access), HttpSettings(here, **settings))
+
+
+def address_of(server: HttpServer) -> Address:
+    """Where it listens, once it does."""
+    (listening,) = server._listening
+    return Address(*listening.sockets[0].getsockname()[:2])
 
 
 class Served:
@@ -24,7 +48,7 @@ class Served:
     async def _serve(self) -> None:
         server = self._make()
         await server.start()
-        self.address = str(server.address)
+        self.address = str(address_of(server))
         self._started.set()
         await self._stop.wait()
         await server.stop()

@@ -34,7 +34,7 @@ class SomeNode:
             raise RuntimeError("secret inner detail")
         return {"node": {"id": 1, "name": "node1"}}
 
-    def queue_info(self, vhost: str, name: str) -> dict[str, Any] | None:
+    async def queue_info(self, vhost: str, name: str) -> dict[str, Any] | None:
         return {"vhost": vhost, "name": name, "shard": 3} if name != "absent" else None
 
     async def queues(self, selection: QueueSelection) -> tuple[list[dict[str, Any]], int]:

@@ -13,7 +13,7 @@ from mayfly.node.catalog.passwords import verify_password
 from mayfly.node.command_line import main
 from mayfly.node.http import HttpServer
 from mayfly.node.operating.access import Access
-from tests.node.http.served import Served
+from tests.node.http.served import Served, http_server
 from tests.node.http.some_node import SomeNode
 from tests.node.http.test_management import Api as PolicyApi
 
@@ -32,7 +32,7 @@ class Api(PolicyApi):
         engine: Any = type("Engine", (), {"catalog": self.catalog})()
         cluster: Any = self.cluster
         access = Access(engine, cluster, self.logins, self.logins.threads)
-        return HttpServer(SomeNode(), "127.0.0.1", 0, management=self.management, access=access)
+        return http_server(SomeNode(), management=self.management, access=access)
 
 
 @pytest.fixture

@@ -4,12 +4,15 @@ import asyncio
 import json
 import logging
 import socket
+from dataclasses import astuple
 from typing import Any
 
 import aiohttp
 import pytest
 
-from mayfly.node.http import HttpServer
+from mayfly.node.http import HttpServer, HttpSettings, PagePorts
+from mayfly.node.settings.kinds import Address
+from tests.node.http.served import address_of, http_server
 from tests.node.http.some_node import SomeNode
 from tests.waiting import BOUND_S
 
@@ -30,12 +33,12 @@ class Answer:
 
 def ask(path: str, node: SomeNode | None = None, method: str = "GET") -> Answer:
     async def serve_and_ask() -> Answer:
-        server = HttpServer(node or SomeNode(), "127.0.0.1", 0)
+        server = http_server(node or SomeNode())
         await server.start()
         try:
             from yarl import URL
 
-            url = URL(f"http://{server.address}{path}", encoded=True)
+            url = URL(f"http://{address_of(server)}{path}", encoded=True)
             async with aiohttp.ClientSession() as session, session.request(method, url) as response:
                 return Answer(response.status, dict(response.headers), await response.text())
         finally:
@@ -124,7 +127,7 @@ def test_metrics_are_in_the_text_format_of_prometheus() -> None:
 
 def test_garbage_at_the_port_leaves_no_traceback_and_serves_on(caplog: pytest.LogCaptureFixture) -> None:
     async def throw_garbage() -> int:
-        server = HttpServer(SomeNode(), "127.0.0.1", 0)
+        server = http_server(SomeNode())
         await server.start()
         try:
             for garbage in (
@@ -133,11 +136,11 @@ def test_garbage_at_the_port_leaves_no_traceback_and_serves_on(caplog: pytest.Lo
                 b"GET / HTTP/9.9\r\n\r\n",
                 b"GET " + b"a" * 99999,
             ):
-                reader, writer = await asyncio.open_connection(server.address.host, server.address.port)
+                reader, writer = await asyncio.open_connection(*astuple(address_of(server)))
                 writer.write(garbage)
                 await asyncio.wait_for(reader.read(1000), BOUND_S)
                 writer.close()
-            url = f"http://{server.address}/health/live"
+            url = f"http://{address_of(server)}/health/live"
             async with aiohttp.ClientSession() as session, session.get(url) as response:
                 return response.status
         finally:
@@ -150,6 +153,6 @@ def test_garbage_at_the_port_leaves_no_traceback_and_serves_on(caplog: pytest.Lo
 
 def test_a_taken_port_is_an_error_at_the_start() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        server = HttpServer(SomeNode(), "127.0.0.1", taken.getsockname()[1])
+        server = HttpServer(PagePorts(SomeNode()), HttpSettings(Address("127.0.0.1", taken.getsockname()[1])))
         with pytest.raises(OSError, match="address already in use"):
             asyncio.run(server.start())

@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import astuple
 from typing import Any
 
 import aiohttp
 
 from mayfly.node.http import HttpServer
+from tests.node.http.served import address_of, http_server
 from tests.node.http.some_node import SomeNode
 from tests.waiting import BOUND_S
 
@@ -20,7 +22,7 @@ def serve(work: Callable[[HttpServer], Awaitable[None]], node: SomeNode | None =
     """Do something with a server that has these limits."""
 
     async def serving() -> None:
-        server = HttpServer(node or SomeNode(), "127.0.0.1", 0, **limits)
+        server = http_server(node or SomeNode(), **limits)
         await server.start()
         try:
             await asyncio.wait_for(work(server), 2 * BOUND_S)
@@ -31,13 +33,13 @@ def serve(work: Callable[[HttpServer], Awaitable[None]], node: SomeNode | None =
 
 
 async def connect(server: HttpServer, octets: bytes = b"") -> Streams:
-    reader, writer = await asyncio.open_connection(server.address.host, server.address.port)
+    reader, writer = await asyncio.open_connection(*astuple(address_of(server)))
     writer.write(octets)
     return reader, writer
 
 
 async def status_of(server: HttpServer, path: str = "/health/live") -> int:
-    async with aiohttp.ClientSession() as session, session.get(f"http://{server.address}{path}") as response:
+    async with aiohttp.ClientSession() as session, session.get(f"http://{address_of(server)}{path}") as response:
         return response.status
 
 

@@ -17,7 +17,11 @@ INVALID = "invalid_pagination_parameters"
 NAMES = [("/", f"q{number}") for number in (3, 1, 2, 8, 7, 6, 5, 4)] + [("a", "tq2")]
 
 
-def row(vhost: str, name: str) -> dict[str, Any] | None:
+async def rows_of(names: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+    return [row(*name) for name in names]
+
+
+def row(vhost: str, name: str) -> dict[str, Any]:
     digits = int(name[-1])
     return {
         "vhost": vhost, "name": name, "durable": True, "messages": digits % 3, "arguments": {"x-queue-type": "quorum"}
@@ -27,7 +31,7 @@ def row(vhost: str, name: str) -> dict[str, Any] | None:
 def ask(query: str, names: Sequence[tuple[str, str]] = NAMES, how: str = "by name") -> tuple[int, Any]:
     """The list of queues by each of the ways in which there are lists: they answer the same."""
     request = make_mocked_request("GET", f"/api/queues?{query}")
-    rows = [each for each in (row(*name) for name in sorted(names)) if each is not None]
+    rows = [row(*name) for name in sorted(names)]
 
     async def count() -> int:
         return len(rows)
@@ -38,7 +42,9 @@ def ask(query: str, names: Sequence[tuple[str, str]] = NAMES, how: str = "by nam
     async def get() -> web.Response:
         if how == "rows":
             return await listed_rows(request, rows)
-        return await (listed(request, "queues", count, some) if how == "some" else listed_by_name(request, names, row))
+        if how == "some":
+            return await listed(request, "queues", count, some)
+        return await listed_by_name(request, names, rows_of)
 
     response = asyncio.run(get())
     assert isinstance(response.body, bytes | bytearray)
@@ -137,10 +143,10 @@ def test_only_the_rows_of_the_page_are_made_and_few_at_a_time() -> None:
     made: list[str] = []
     in_turn: list[int] = []
 
-    def counted(vhost: str, name: str) -> dict[str, Any]:
-        made.append(name)
-        in_turn[-1] += 1
-        return {"vhost": vhost, "name": name}
+    async def counted(some: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+        made.extend(name for _, name in some)
+        in_turn[-1] += len(some)
+        return [{"vhost": vhost, "name": name} for vhost, name in some]
 
     async def ask_for(query: str) -> int:
         asking = asyncio.ensure_future(listed_by_name(make_mocked_request("GET", f"/?{query}"), names, counted))

@@ -21,6 +21,7 @@ from mayfly.node.settings import NodeSettings
 from mayfly.node.settings.kinds import Address
 from mayfly.node.shell.assembly import Node as Parts
 from mayfly.node.shell.process import NodeProcess
+from tests.node.http.served import address_of
 from tests.waiting import BOUND_S
 
 NOT_FOUND = (404, {"error": "Object Not Found", "reason": "Not Found"})
@@ -67,7 +68,7 @@ class Node:
 
     async def _ask(self, method: str, path: str, user: str) -> tuple[int, Any]:
         encoded = base64.b64encode(f"{user}:{user}".encode()).decode()
-        url = URL(f"http://{self.parts.http.address}{path}", encoded=True)
+        url = URL(f"http://{address_of(self.parts.http)}{path}", encoded=True)
         async with (
             aiohttp.ClientSession(headers={"Authorization": f"Basic {encoded}"}) as session,
             session.request(method, url) as found,

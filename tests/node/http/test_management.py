@@ -22,7 +22,7 @@ from mayfly.node.operating import operator_login
 from mayfly.node.operating.management import Management
 from mayfly.node.operating.operator_login import THREADS_NAME, Logins
 from mayfly.node.operating.ports.users import ORIGIN
-from tests.node.http.served import Served
+from tests.node.http.served import Served, address_of, http_server
 from tests.node.http.some_node import SomeNode
 from tests.waiting import BOUND_S, until
 
@@ -76,6 +76,19 @@ class Waits:
         await self._never.wait()
 
 
+class NoQueues:
+    """What `Queues` and `Groups` tell where there are none."""
+
+    async def managed(self, names: object) -> list[object]:
+        return []
+
+    async def counts(self, records: object) -> tuple[dict[object, object], list[int]]:
+        return {}, []
+
+    async def totals(self) -> tuple[list[object], list[int]]:
+        return [], []
+
+
 class Api:
     """A catalog with some users, and how to ask for it. All users have the password of their name."""
 
@@ -90,10 +103,12 @@ class Api:
         cluster: Any = self.cluster
         timing: dict[str, Any] = {} if waits is None else {"now_ms": waits.now_ms, "sleep": waits.sleep}
         self.logins = Logins(self.catalog, **timing)
-        self.management = Management(engine, cluster, self.logins, lambda: None)
+        none: Any = None
+        nothing: Any = NoQueues()
+        self.management = Management(engine, cluster, self.logins, lambda: None, none, none, nothing, nothing)
 
     def server(self) -> HttpServer:
-        return HttpServer(SomeNode(), "127.0.0.1", 0, management=self.management)
+        return http_server(SomeNode(), management=self.management)
 
     def ask(
         self, method: str, path: str, content: object = None, user: str = "guest", password: str | None = None,
@@ -107,7 +122,7 @@ class Api:
             encoded = base64.b64encode(f"{user}:{user if password is None else password}".encode()).decode()
             headers = {"Authorization": f"Basic {encoded}"} if user else {}
             data = body if body is not None or content is None else json.dumps(content).encode()
-            url = URL(f"http://{server.address}{path}", encoded=True)
+            url = URL(f"http://{address_of(server)}{path}", encoded=True)
             try:
                 async with (
                     aiohttp.ClientSession(headers=headers) as session,

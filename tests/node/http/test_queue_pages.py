@@ -16,13 +16,13 @@ from pamqp import commands
 from mayfly.node.command_line import main
 from mayfly.node.command_line.queue_command import COLUMNS
 from mayfly.node.duties.lost_queues import LINES_AT_ONCE, LostQueues
-from mayfly.node.http import HttpServer
 from mayfly.node.operating.ports.queue_selection import QueueSelection
-from mayfly.node.operating.views.queue_views import LOOKED_AT, QueueViews
+from mayfly.node.operating.views.queue_views import LOOKED_AT
 from mayfly.node.shard.tombstone import DELETED, EXPIRED, Tombstone
 from tests.node.broker.three_brokers import ThreeBrokers
-from tests.node.http.served import Served
+from tests.node.http.served import Served, http_server
 from tests.node.http.some_node import SomeNode
+from tests.node.operating.seeing import Seeing
 
 
 class ViewNode(SomeNode):
@@ -30,19 +30,17 @@ class ViewNode(SomeNode):
 
     def __init__(self, brokers: ThreeBrokers, id: int) -> None:
         super().__init__()
-        self._brokers = brokers
-        self._views = QueueViews(brokers.nodes[id].engine)
+        self._seeing = Seeing(brokers, id)
         self.behind = False
         self.looks = 0
 
-    def queue_info(self, vhost: str, name: str) -> dict[str, Any] | None:
+    async def queue_info(self, vhost: str, name: str) -> dict[str, Any] | None:
         self.looks += 1
-        return self._views.one(vhost, name, self._brokers.now_ms)
+        return await self._seeing.queues.one(vhost, name)
 
     async def queues(self, selection: QueueSelection) -> tuple[list[dict[str, Any]], int]:
         self.looks += 1
-        rows, left_out = self._views.some(selection, self._brokers.now_ms)
-        return list(rows), left_out
+        return await self._seeing.queues.some(selection)
 
     async def freshness(self, vhost: str | None = None, name: str | None = None) -> dict[str, Any]:
         self.asked.append((vhost, name))
@@ -75,7 +73,7 @@ def view_node(brokers: ThreeBrokers) -> ViewNode:
 
 @pytest.fixture
 def address(view_node: ViewNode) -> Iterator[str]:
-    with Served(lambda: HttpServer(view_node, "127.0.0.1", 0)) as address:
+    with Served(lambda: http_server(view_node)) as address:
         yield address
 
 
@@ -112,13 +110,34 @@ def test_queues_by_page(address: str) -> None:
     assert json.loads(page(address, "/queues?limit=2")[1])["left_out"] == 1
 
 
-def test_metrics_of_queues_are_on_a_page_of_their_own(address: str) -> None:
-    text = page(address, "/metrics/per-queue")[1]
-    assert 'mayfly_queue_ready_live{queue="a b",vhost="/"} 1.0' in text
-    assert 'mayfly_queue_lease_remaining_seconds{queue="leased",vhost="/"}' in text
-    text = page(address, "/metrics/per-queue?queue=leased&queue=none&limit=1")[1]
-    assert 'queue="leased"' in text and 'queue="a b"' not in text
-    assert "mayfly_queue_ready{" not in page(address, "/metrics")[1]
+def leader_of(brokers: ThreeBrokers, name: str) -> int:
+    record = brokers.nodes[1].engine.catalog.queue("/", name)
+    assert record is not None
+    return brokers.nodes[1].engine.leader_of(record.shard)
+
+
+def test_metrics_of_queues_are_on_a_page_of_their_own(brokers: ThreeBrokers) -> None:
+    """Of each queue at one node: that which leads its shard, or has it in its memory."""
+    shown = {}
+    for id in brokers.ids:
+        with Served(lambda id=id: http_server(ViewNode(brokers, id))) as address:  # type: ignore[misc]
+            lines = page(address, "/metrics/per-queue")[1].splitlines()
+            shown[id] = {name for name in ("a b", "leased", "t") if any(f'queue="{name}"' in line for line in lines)}
+            left_out = page(address, "/metrics/per-queue?limit=1")[1]
+            assert f"mayfly_queues_left_out {max(0, len(shown[id]) - 1)}.0" in left_out
+    leaders = {"a b": leader_of(brokers, "a b"), "leased": leader_of(brokers, "leased"), "t": 1}
+    assert shown == {id: {name for name, leader in leaders.items() if leader == id} for id in brokers.ids}
+
+
+def test_what_is_on_the_page_of_metrics(brokers: ThreeBrokers) -> None:
+    with Served(lambda: http_server(ViewNode(brokers, leader_of(brokers, "a b")))) as address:
+        assert 'mayfly_queue_ready_live{queue="a b",vhost="/"} 1.0' in page(address, "/metrics/per-queue")[1]
+    with Served(lambda: http_server(ViewNode(brokers, leader_of(brokers, "leased")))) as address:
+        text = page(address, "/metrics/per-queue")[1]
+        assert 'mayfly_queue_lease_remaining_seconds{queue="leased",vhost="/"}' in text
+        text = page(address, "/metrics/per-queue?queue=leased&queue=none&limit=1")[1]
+        assert 'queue="leased"' in text and 'queue="a b"' not in text
+        assert "mayfly_queue_ready{" not in page(address, "/metrics")[1]
 
 
 @pytest.mark.parametrize(
@@ -157,7 +176,7 @@ def test_a_long_queue_is_counted_before_the_page_is_sent() -> None:
     queue.ready.timed += 2 * LOOKED_AT
     brokers.now_ms += 5000
     node = ViewNode(brokers, 1)
-    with Served(lambda: HttpServer(node, "127.0.0.1", 0)) as address:
+    with Served(lambda: http_server(node)) as address:
         shown = json.loads(page(address, "/queues/%2F/long")[1])
         assert node.looks == 3
         assert (shown["ready"], shown["ready_live"], shown["exact"]) == (2 * LOOKED_AT + 2, 1, True)

@@ -22,10 +22,10 @@ from mayfly.node.catalog import (
     SetPolicy,
 )
 from mayfly.node.catalog.passwords import verify_password
-from mayfly.node.operating import definitions_office
+from mayfly.node.operating import import_and_export
 from mayfly.node.operating.definitions.exporting import definitions_of
 from mayfly.node.operating.definitions.reading import BadDefinitions, Plan, check_on, read_definitions
-from mayfly.node.operating.definitions_office import DefinitionsOffice
+from mayfly.node.operating.import_and_export import Definitions
 
 EXPORTED = Path(__file__).parent / "rabbitmq-3.10.8-definitions.json"
 """Made by RabbitMQ 3.10.8: rabbitmqctl export_definitions. Passwords are secret and guest."""
@@ -37,7 +37,7 @@ LIMITED = Path(__file__).parent / "rabbitmq-3.10.8-limits.json"
 def imported(catalog: Catalog, file: object) -> Plan:
     """What a node does with a file."""
     plan = read_definitions(json.dumps(file).encode())
-    check_on(catalog.shard_count, catalog.snapshot(), plan)
+    check_on(catalog.founding_shards, catalog.snapshot(), plan)
     for place, command in plan.commands:
         result = catalog.apply(command)
         assert not isinstance(result, Exception), (place, result)
@@ -255,8 +255,8 @@ class Engine:
         self.catalog = catalog
 
 
-def office(catalog: Catalog) -> DefinitionsOffice:
-    return DefinitionsOffice(cast(Any, Engine(catalog)), cast(Any, Control(catalog)))
+def definitions(catalog: Catalog) -> Definitions:
+    return Definitions(cast(Any, Engine(catalog)), cast(Any, Control(catalog)))
 
 
 def test_a_file_is_loaded_once_whatever_node_starts_with_it() -> None:
@@ -267,7 +267,7 @@ def test_a_file_is_loaded_once_whatever_node_starts_with_it() -> None:
     catalog = Catalog(4)
 
     def load(content: object) -> Plan | None:
-        return asyncio.run(office(catalog).load_once(json.dumps(content).encode()))
+        return asyncio.run(definitions(catalog).load_once(json.dumps(content).encode()))
 
     assert load(file) is not None and catalog.user("ann") is not None
     catalog.apply(DeleteUser("ann"))
@@ -296,10 +296,10 @@ def test_a_file_is_looked_at_beside_the_loop(monkeypatch: pytest.MonkeyPatch) ->
         return run
 
     for name in ("read_definitions", "check_on"):
-        monkeypatch.setattr(definitions_office, name, noted(getattr(definitions_office, name)))
+        monkeypatch.setattr(import_and_export, name, noted(getattr(import_and_export, name)))
     file = exported()
     file["queues"] = file["bindings"] = []
-    asyncio.run(office(Catalog(4)).load(json.dumps(file).encode()))
+    asyncio.run(definitions(Catalog(4)).load(json.dumps(file).encode()))
     assert len(threads) == 2 and threading.main_thread() not in threads
 
 

@@ -16,14 +16,13 @@ from yarl import URL
 
 from mayfly.node.command_line.deadletters_command import command as deadletters_command
 from mayfly.node.command_line.operator_client import post
-from mayfly.node.http import HttpServer
 from mayfly.node.local_nodes.local_cluster import fetch
 from mayfly.node.operating.own_token import OwnToken
 from mayfly.node.operating.ports.management import ManagementPort
 from mayfly.node.operating.ports.parked_selection import Selection
 from mayfly.node.settings.kinds import Address
 from mayfly.node.shell.data_folder import DataFolder
-from tests.node.http.served import Served
+from tests.node.http.served import Served, address_of, http_server
 from tests.node.http.some_node import SomeNode
 
 Answer = tuple[HTTPStatus, dict[str, Any]]
@@ -53,9 +52,9 @@ class SomeOperator:
     async def monitor_tags(self, user: str, password: str, loopback: bool) -> tuple[str, ...]:
         return await self.tags(user, password, loopback)
 
-    def members(self) -> list[dict[str, Any]]:
+    async def members(self) -> dict[str, Any]:
         assert self.fresh is not None, "shown before it is known whether it is current"
-        return [{"id": 1}]
+        return {"members": [{"id": 1}], "unknown_shards": []}
 
     def cluster(self) -> str:
         return "c1"
@@ -63,11 +62,11 @@ class SomeOperator:
     def level(self) -> int:
         return 2
 
-    def groups(self) -> list[dict[str, Any]]:
+    async def groups(self) -> list[dict[str, Any]]:
         assert self.fresh is not None, "shown before it is known whether it is current"
         return [{"group": 0}]
 
-    def dead_letters(self, selection: Selection) -> dict[str, Any]:
+    async def dead_letters(self, selection: Selection) -> dict[str, Any]:
         self.asked.append(asked_for(selection))
         return {"parked": [], "more": False, "lanes": []}
 
@@ -83,8 +82,8 @@ class SomeOperator:
         self.asked.append("drain")
         return HTTPStatus.OK, {"drain": {}}
 
-    async def snapshot(self, folder: str) -> Answer:
-        self.asked.append(folder)
+    async def snapshot(self, folder: str, whole: bool) -> Answer:
+        self.asked.append((folder, whole))
         return HTTPStatus.OK, {"bytes": 1}
 
     async def revive(self) -> Answer:
@@ -94,6 +93,17 @@ class SomeOperator:
     async def move_group(self, group: int, voters: tuple[str, ...]) -> Answer:
         self.asked.append((group, voters))
         return HTTPStatus.OK, {}
+
+    async def move_queue(self, vhost: str, name: str, shard: int) -> Answer:
+        self.asked.append((vhost, name, shard))
+        return HTTPStatus.OK, {"changed": True}
+
+    def shard_count(self) -> int:
+        return 4
+
+    async def add_shards(self, total: int) -> Answer:
+        self.asked.append(total)
+        return (HTTPStatus.OK, {"changed": True}) if total > 4 else (HTTPStatus.CONFLICT, {"error": "fewer"})
 
     async def transfer_group(self, group: int, leader: str) -> Answer:
         self.asked.append((group, leader))
@@ -123,14 +133,14 @@ def ask(
     token: str | None = None,
 ) -> tuple[int, Any]:
     async def serve_and_ask() -> tuple[int, Any]:
-        server = HttpServer(SomeNode(), "127.0.0.1", 0, operator or SomeOperator(), management)
+        server = http_server(SomeNode(), operator or SomeOperator(), management)
         await server.start()
         encoded = base64.b64encode(f"ann:{password}".encode()).decode()
         headers = {} if password is None else {"Authorization": f"Basic {encoded}"}
         if token is not None:
             headers = {"Authorization": f"Bearer {token}"}
         try:
-            url = f"http://{server.address}{path}"
+            url = f"http://{address_of(server)}{path}"
             async with (
                 aiohttp.ClientSession(headers=headers) as session,
                 session.request(method, url, json=body) as found,
@@ -144,9 +154,9 @@ def ask(
 
 def test_reading_takes_no_password_and_says_whether_it_is_current() -> None:
     old = {"current": False, "reason": "no leader"}
-    members = {"members": [{"id": 1}], "cluster": "c1", "level": 2, **old}
+    members = {"members": [{"id": 1}], "unknown_shards": [], "cluster": "c1", "level": 2, **old}
     assert ask("GET", "/cluster/members", password=None) == (200, members)
-    assert ask("GET", "/shards", password=None) == (200, {"shards": [{"group": 0}], **old})
+    assert ask("GET", "/shards", password=None) == (200, {"shards": [{"group": 0}], "count": 4, **old})
 
 
 @pytest.mark.parametrize("password", [None, "", "wrong", "watch", "use"])
@@ -158,6 +168,7 @@ def test_changing_takes_an_administrator(password: str | None) -> None:
         ("/node/revive", {}),
         ("/node/snapshot", {"folder": "/x"}),
         ("/shards/1/move", {"voters": []}),
+        ("/shards/add", {"total": 6}),
         ("/deadletters/release", {"all": True}),
         ("/deadletters/drop", {"queue": "q"}),
     ):
@@ -171,8 +182,12 @@ def test_changes_reach_the_catalog_and_its_answers_the_operator() -> None:
     assert ask("POST", "/cluster/remove", {"name": "last"}, operator) == (409, {"error": "last"})
     assert ask("POST", "/shards/3/move", {"voters": ["a", "b"]}, operator)[0] == 200
     assert ask("POST", "/shards/0/transfer", {"leader": "a"}, operator)[0] == 200
+    assert ask("POST", "/queues/%2F/a%20b/move", {"shard": 3}, operator)[0] == 200
     assert ask("POST", "/node/drain", {}, operator)[0] == ask("POST", "/node/revive", {}, operator)[0] == 200
-    assert operator.asked == ["a", "last", (3, ("a", "b")), (0, "a"), "drain", "revive"]
+    assert operator.asked == ["a", "last", (3, ("a", "b")), (0, "a"), ("/", "a b", 3), "drain", "revive"]
+    assert ask("POST", "/shards/add", {"total": 6}, operator) == (200, {"changed": True})
+    assert ask("POST", "/shards/add", {"total": 3}, operator) == (409, {"error": "fewer"})
+    assert operator.asked[7:] == [6, 3]
 
 
 def test_the_own_token_drains_and_removes_this_node_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,7 +201,7 @@ def test_the_own_token_drains_and_removes_this_node_and_nothing_else(monkeypatch
     for path, body in (
         ("/node/revive", {}), ("/node/snapshot", {"folder": "/x"}), ("/shards/1/move", {"voters": []}),
         ("/shards/1/transfer", {"leader": "own"}), ("/deadletters/release", {"all": True}),
-        ("/deadletters/drop", {"all": True}),
+        ("/deadletters/drop", {"all": True}), ("/shards/add", {"total": 6}),
     ):  # fmt: skip
         assert ask("POST", path, body, operator, token="t0ken")[0] == 401, path
     for path in ("/deadletters", "/api/users", "/api/definitions"):
@@ -236,6 +251,9 @@ def test_where_no_token_can_be_written_there_is_none(tmp_path: Path, monkeypatch
         ("/deadletters/release", {"reason": "old age"}), ("/deadletters/release", {"shard": "1"}),
         ("/deadletters/release", {"queues": ["q"]}),
         ("/shards/1/move", {"voters": "a"}), ("/shards/-1/transfer", {"leader": "a"}),
+        ("/queues/%2F/q/move", {"shard": "3"}), ("/queues/%2F/q/move", {"shard": 3, "node": 1}),
+        ("/shards/add", {}), ("/shards/add", {"total": "6"}), ("/shards/add", {"total": 0}),
+        ("/shards/add", {"total": 1025}), ("/shards/add", {"total": 1 << 80}),
     ],
 )  # fmt: skip
 def test_nonsense_is_told(path: str, body: object) -> None:
@@ -265,7 +283,7 @@ def test_every_page_that_takes_no_login_is_known() -> None:
         "all": everybody | metrics | others,
     }  # fmt: skip
     management = cast(ManagementPort, SomeManagement())
-    application = HttpServer(SomeNode(), "127.0.0.1", 0, SomeOperator(), management)._application()
+    application = http_server(SomeNode(), SomeOperator(), management)._application()
     paths = set()
     for route in application.router.routes():
         assert route.resource is not None
@@ -290,13 +308,13 @@ def ask_for_all(paths: set[str], setting: str, host: str, management: Management
     """The status of each page for who has no login and calls the node by that name."""
 
     async def serve_and_ask() -> dict[str, int]:
-        server = HttpServer(SomeNode(), "127.0.0.1", 0, SomeOperator(), management, open_pages=setting)
+        server = http_server(SomeNode(), SomeOperator(), management, open_pages=setting)
         await server.start()
         try:
             async with aiohttp.ClientSession(headers={"Host": host}) as session:
                 found = {}
                 for path in paths:
-                    async with session.get(URL(f"http://{server.address}{path}", encoded=True)) as response:
+                    async with session.get(URL(f"http://{address_of(server)}{path}", encoded=True)) as response:
                         found[path] = response.status
                 return found
         finally:
@@ -323,7 +341,7 @@ def test_commands_that_only_look_show_the_login_in_the_environment_where_one_is_
         monkeypatch.delenv(variable, raising=False)
     for variable, value in environment.items():
         monkeypatch.setenv(variable, value)
-    with Served(lambda: HttpServer(SomeNode(), "127.0.0.1", 0, SomeOperator(), open_pages="none")) as address:
+    with Served(lambda: http_server(SomeNode(), SomeOperator(), open_pages="none")) as address:
         assert fetch(Address.parse(address), "/status")[0] == status
         assert fetch(Address.parse(address), "/health/ready")[0] == 200
 
@@ -356,11 +374,11 @@ def test_a_form_of_another_site_changes_nothing(content_type: str | None) -> Non
     operator = SomeOperator()
 
     async def serve_and_ask() -> tuple[int, Any]:
-        server = HttpServer(SomeNode(), "127.0.0.1", 0, operator)
+        server = http_server(SomeNode(), operator)
         await server.start()
         headers = {"Authorization": f"Basic {base64.b64encode(b'ann:s:ecret').decode()}"}
         headers |= {"Content-Type": content_type} if content_type else {}
-        url = f"http://{server.address}/deadletters/drop"
+        url = f"http://{address_of(server)}/deadletters/drop"
         try:
             async with (
                 aiohttp.ClientSession(skip_auto_headers=["Content-Type"]) as session,
@@ -379,9 +397,9 @@ def test_d8_the_command_line_logs_in_to_list() -> None:
     operator = SomeOperator()
 
     async def serve_and_list(password: str) -> Result:
-        server = HttpServer(SomeNode(), "127.0.0.1", 0, operator)
+        server = http_server(SomeNode(), operator)
         await server.start()
-        words = ["list", "--queue", "q", "--json", "--node", str(server.address), "--user", "ann"]
+        words = ["list", "--queue", "q", "--json", "--node", str(address_of(server)), "--user", "ann"]
         try:
             return await asyncio.to_thread(
                 CliRunner().invoke, deadletters_command, words, env={"MAYFLY_PASSWORD": password}
@@ -410,9 +428,9 @@ def test_commands_log_in_as_the_environment_says(environment: dict[str, str], co
     names = ("MAYFLY_USER", "MAYFLY_PASSWORD", "MAYFLY_DEFAULT_USER", "MAYFLY_DEFAULT_PASS")
 
     async def serve_and_list() -> Result:
-        server = HttpServer(SomeNode(), "127.0.0.1", 0, SomeOperator())
+        server = http_server(SomeNode(), SomeOperator())
         await server.start()
-        words = ["list", "--json", "--node", str(server.address)]
+        words = ["list", "--json", "--node", str(address_of(server))]
         whole = {name: environment.get(name) for name in names}
         try:
             return await asyncio.to_thread(CliRunner().invoke, deadletters_command, words, env=whole)
@@ -426,11 +444,11 @@ def test_the_command_line_says_that_it_sends_json() -> None:
     operator = SomeOperator()
 
     async def serve_and_post() -> object:
-        server = HttpServer(SomeNode(), "127.0.0.1", 0, operator)
+        server = http_server(SomeNode(), operator)
         await server.start()
         try:
             return await asyncio.to_thread(
-                post, str(server.address), "/cluster/remove", {"name": "a"}, "ann", "s:ecret"
+                post, str(address_of(server)), "/cluster/remove", {"name": "a"}, "ann", "s:ecret"
             )
         finally:
             await server.stop()

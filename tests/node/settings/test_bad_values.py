@@ -149,7 +149,7 @@ def refused(data: str) -> str:
     catalog = Catalog(2)
     try:
         plan = read_definitions(data.encode())
-        check_on(catalog.shard_count, catalog.snapshot(), plan)
+        check_on(catalog.founding_shards, catalog.snapshot(), plan)
     except BadDefinitions as error:
         return str(error)
     for place, command in plan.commands:

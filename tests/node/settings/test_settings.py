@@ -103,6 +103,9 @@ def test_all_keys_can_be_set_in_all_sources(toml: Any, tmp_path: Path) -> None:
         "compact_entries": 1000,
         "memory_limit_percent": 50,
         "feature_level_limit": 2,
+        "replace_after_ms": 30_000,
+        "replica_move_bytes_per_second": 2_000_000,
+        "shards_per_node": 2,
     }
     texts = given | {key: str(value) for key, value in numbers.items()}
     assert set(texts) == set(setting_keys()) - {"join", "cluster_secret"}, "join contradicts seeds, and so on"
@@ -272,6 +275,7 @@ def test_unreadable_files_are_refused(toml: Any, tmp_path: Path) -> None:
         ),
         ({"heartbeat_ms": "300"}, "expected at least 900, 3 x heartbeat_ms"),
         ({"election_timeout_ms": "6000"}, "expected at least election_timeout_ms (6000)"),
+        ({"replica_move_bytes_per_second": "1000000"}, "expected 0 or at least 1MiB"),
         ({"seeds": "127.0.0.1:1,127.0.0.1:2"}, "this node's own address among them (127.0.0.1:25672)"),
         ({"seeds": "0.0.0.0:1,127.0.0.1:2", "peer_address": "0.0.0.0:1"}, "advertised_peer_address = ''"),
         ({"http_address": "127.0.0.1:5672"}, "an address other than that of amqp_address"),

@@ -9,7 +9,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pamqp.commands import Basic
 
-from mayfly.node.amqp.content import build_header
 from mayfly.node.shard import commands
 from mayfly.node.shard.commands import LetterContent, RouteDecision
 from mayfly.node.shard.effects import ConsumerCancelled, Deliver
@@ -17,6 +16,7 @@ from mayfly.node.shard.message import OVERHEAD_BYTES
 from mayfly.node.shard.results import Attached, Deleted, GetResult, Gone, Published, Purged, QueueCounts, Refused
 from mayfly.node.shard.settings import ShardQueueSettings, encode_terms
 from mayfly.node.shard.shard import Shard
+from tests.node.amqp.headers import build_header
 from tests.node.shard.driver import Batch, Close, Entry, update_queue
 from tests.node.shard.model import Model
 from tests.node.shard.model_queue import Item, priority_in

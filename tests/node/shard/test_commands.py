@@ -11,7 +11,6 @@ from mayfly.cluster.group.sessions import (
     ENTRY_VERSION,
     KIND_INTERNAL,
     KIND_SESSION,
-    SessionSender,
     encode_batch,
 )
 from mayfly.cluster.group.state_machine import BadCommand
@@ -21,6 +20,7 @@ from mayfly.node.shard.errors import BrokenInvariant, ShardError
 from mayfly.node.shard.packing import pack_numbers, pack_signed, unpack_numbers, unpack_signed
 from mayfly.node.shard.settings import ShardQueueSettings, decode_settings, encode_settings
 from mayfly.node.shard.shard import Shard
+from tests.cluster.group.own_sessions import told_by_replica
 from tests.node.shard.driver import A, Driver, attach, publish, update_queue
 
 EVERY = {
@@ -200,7 +200,7 @@ def test_garbage_in_a_batch_ends_that_batch_and_no_replica() -> None:
     """It is in the log by then: a replica that could not go on behind it never could again."""
     said: list[str] = []
     shard = Shard(1, 1)
-    applying = Applying(1, 1, shard, _Nobody(), SessionSender(1, 7, 10, 1000), None, said.append)
+    applying = Applying(told_by_replica(1, _Nobody()), shard, said.append)
     header = ENTRY_HEADER.pack(ENTRY_VERSION, 1000, 1000)
     queue = commands.encode_create_queue(1, ShardQueueSettings(name="q"))
     garbage = b"\xee\xee\xee"
@@ -223,8 +223,9 @@ def test_garbage_in_a_batch_ends_that_batch_and_no_replica() -> None:
 
 def test_what_stands_behind_garbage_is_refused_and_its_session_ends() -> None:
     """A sender that was told nothing of it would take its publishes for stored, and its acknowledgements for done."""
-    shard, nobody, sender, lost = Shard(1, 1), _Nobody(), SessionSender(1, 7, 10, 1 << 20), object()
-    applying = Applying(1, 1, shard, nobody, sender, lost, None)
+    shard, nobody, lost = Shard(1, 1), _Nobody(), object()
+    session = told_by_replica(1, nobody, lost)
+    sender, applying = session.sender, Applying(session, shard, None)
     header = ENTRY_HEADER.pack(ENTRY_VERSION, 1000, 1000)
     answers: list[tuple[str, object]] = []
 
@@ -248,7 +249,7 @@ def test_what_stands_behind_garbage_is_refused_and_its_session_ends() -> None:
     assert answers == [(name, lost) for name in ("create", "publish", "settle", "get")]
     queue = shard.queue(1)
     assert queue is not None and (queue.ready_count(), queue.held_count) == (1, 0)
-    assert (applying.session_broken, nobody.lost, sender.incarnation) == (False, 1, 8)
+    assert (session.is_broken, nobody.lost, sender.incarnation) == (False, 1, 8)
     give("publish", publish("stored"), False)
     apply(3)
     assert (answers[-1], queue.ready_count()) == (("publish", None), 2)
@@ -257,7 +258,7 @@ def test_what_stands_behind_garbage_is_refused_and_its_session_ends() -> None:
 def test_a_contradiction_in_what_a_shard_knows_is_no_bad_command() -> None:
     """A replica that passed over it would go on with counts of its own: it stops, as with any defect."""
     shard = Shard(1, 1)
-    applying = Applying(1, 1, shard, _Nobody(), SessionSender(1, 7, 10, 1000), None, None)
+    applying = Applying(told_by_replica(1, _Nobody()), shard, None)
     header = ENTRY_HEADER.pack(ENTRY_VERSION, 1000, 1000)
     queue = commands.encode_create_queue(1, ShardQueueSettings(name="q"))
     applying.apply(1, header + encode_batch(KIND_INTERNAL, 0, 0, 0, queue + publish("x")))

@@ -3,13 +3,13 @@
 import pytest
 from pamqp.commands import Basic
 
-from mayfly.node.amqp.content import build_header
 from mayfly.node.shard import commands
 from mayfly.node.shard.commands import LetterContent
 from mayfly.node.shard.priority import priority_of
 from mayfly.node.shard.settings import ShardQueueSettings
 from mayfly.node.shard.shard import Shard
 from mayfly.node.shard.waiting import WaitingIndex
+from tests.node.amqp.headers import build_header
 from tests.node.shard.driver import B, Driver, attach, update_queue
 
 

@@ -107,7 +107,7 @@ def test_a_snapshot_is_read_in_steps_and_is_the_state_at_the_end(messages_per_st
     """RULES C1: until then the shard is what it was, and goes on as such."""
     source = everything()
     state = source.shard.snapshot()
-    other = State(3, 1, 100, 100)
+    other = State(3, {1}, 100, 100)
     reading = RestoreInSteps(other, state, messages_per_step)
     steps = 1
     while not reading.step():
@@ -135,7 +135,7 @@ def test_each_step_reads_a_bounded_number_of_messages() -> None:
     driver.run(*(publish("body", 1) for _ in range(1000)), attach(1, 5))
     driver.pass_ms(100)
     driver.tick()
-    reading = RestoreInSteps(State(3, 1, 100, 100), driver.shard.snapshot(), 50)
+    reading = RestoreInSteps(State(3, {1}, 100, 100), driver.shard.snapshot(), 50)
     steps = 1
     while not reading.step():
         steps += 1

@@ -11,7 +11,7 @@ import pytest
 from mayfly.cluster.versions import LEVEL_LEADER_LOCATORS
 from mayfly.node.broker.cluster_facade import SESSION_LOST
 from mayfly.node.catalog import Catalog, CatalogCommand, FoundCluster, NodeStarted, RaiseLevel
-from mayfly.node.operating.definitions_office import DefinitionsOffice
+from mayfly.node.operating.import_and_export import Definitions
 from mayfly.node.settings import NodeSettings
 from mayfly.node.shell import catalog_at_start
 from mayfly.node.shell.arrival import NodeRefused
@@ -54,9 +54,9 @@ class Engine:
 def at_start(engine: Engine, folder: Path, *policies: object) -> CatalogAtStart:
     file = folder / "definitions.json"
     file.write_text(json.dumps({"policies": policies}))
-    office = DefinitionsOffice(cast(Any, engine), cast(Any, engine))
+    definitions = Definitions(cast(Any, engine), cast(Any, engine))
     settings = NodeSettings(data_dir=folder, load_definitions=file)
-    return CatalogAtStart(cast(Any, engine), settings, office, lambda: None, Ending(folder))
+    return CatalogAtStart(cast(Any, engine), settings, definitions, lambda: None, Ending(folder))
 
 
 def test_a_new_cluster_is_waited_for(tmp_path: Path) -> None:

@@ -27,10 +27,10 @@ def test_a_frame_that_comes_before_the_start_is_over_finds_a_whole_node(
 
     async def start_with_a_quick_peer(transport: PeerTransport) -> None:
         await start(transport)
-        transport._on_peer_up(QUICK_PEER)
+        transport._events.on_up(QUICK_PEER)
         assert process.node is not None
-        transport._on_frame(QUICK_PEER, Frame(process.node.opened.clock.now_ms()))
-        transport._on_peer_down(QUICK_PEER)
+        transport._events.on_frame(QUICK_PEER, Frame(process.node.opened.clock.now_ms()))
+        transport._events.on_down(QUICK_PEER)
         for _ in range(5):
             await asyncio.sleep(0)
         pumped.append(not process.node.drive._pump_scheduled)

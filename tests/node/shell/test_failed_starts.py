@@ -168,7 +168,7 @@ def _refused(settings: NodeSettings, patch: pytest.MonkeyPatch) -> Iterator[Node
 
     async def start_and_hear(transport: PeerTransport) -> None:
         await start(transport)
-        transport._gate.refused(2, "node 1 was removed from the cluster", True)
+        transport._admission.refused(2, "node 1 was removed from the cluster", True)
 
     with patch.context() as patched:
         patched.setattr(PeerTransport, "start", start_and_hear)

@@ -1,0 +1,168 @@
+"""How what a shard tells a node without a replica travels: the `FeedCodec` of the product.
+
+    part     length u32, msgpack [item, ...][length], contents
+    item     [BATCH, sequence, answer, ...], or [BATCH_CUT, sequence]
+             [DELIVER, consumer id, first delivery id, [message, ...]]
+             [CANCELLED, consumer id, queue id]
+             [CONSUMER_MOVED, consumer id, queue id, shard, prefetch, exclusive, priority]
+             [SESSION_ENDED, incarnation, sequence, state]
+             [ENTRY, index]: what stands before it, since the last one, is of this entry
+
+What an entry holds may be spread over parts: large contents begin another one.
+"""
+
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from mayfly.cluster.group.fed_entry import FedEntry, MalformedFeed
+from mayfly.cluster.group.sessions import SessionKey
+from mayfly.node.shard.effects import ConsumerCancelled, ConsumerMoved, Deliver
+from mayfly.node.shard.message import Message
+from mayfly.node.shard.results import GetResult
+from mayfly.node.shard.travel import Packer, Unpacker
+
+_ENTRY: Final = 0
+_BATCH: Final = 1
+_BATCH_CUT: Final = 2
+_DELIVER: Final = 3
+_CANCELLED: Final = 4
+_SESSION_ENDED: Final = 5
+_CONSUMER_MOVED: Final = 6
+
+_LENGTH: Final = struct.Struct("<I")
+_encoder: Final = msgspec.msgpack.Encoder()
+_decoder: Final = msgspec.msgpack.Decoder(list[list[Any]])
+
+
+class ShardFeedCodec:
+    """See `FeedCodec`. It has no state."""
+
+    def encode(
+        self, entries: Sequence[FedEntry], payload: Callable[[int], bytes], most_bytes: int
+    ) -> list[tuple[int, bytes]]:
+        """See `FeedCodec.encode`."""
+        writing = _Writing(payload, most_bytes)
+        for entry in entries:
+            writing.entry(entry)
+        return writing.finish()
+
+    def decode(self, parts: Sequence[bytes], session: SessionKey) -> tuple[list[FedEntry], Mapping[int, bytes]]:
+        """See `FeedCodec.decode`."""
+        entries: list[FedEntry] = []
+        entry = FedEntry()
+        payloads: dict[int, bytes] = {}
+        for number, part in enumerate(parts, 1):
+            payloads[number] = part
+            try:
+                (length,) = _LENGTH.unpack_from(part)
+                start = _LENGTH.size
+                items = _decoder.decode(memoryview(part)[start : start + length])
+                unpacker = Unpacker(part, start + length, number)
+                for item in items:
+                    if item[0] == _ENTRY:
+                        entry.index = int(item[1])
+                        entries.append(entry)
+                        entry = FedEntry()
+                    else:
+                        _read(item, entry, unpacker, session)
+            except (
+                struct.error, msgspec.MsgspecError, UnicodeDecodeError, RecursionError, IndexError, TypeError,
+                ValueError, OverflowError,
+            ) as error:  # fmt: skip
+                raise MalformedFeed(str(error)) from error
+        return entries, payloads
+
+
+def _read(item: list[Any], entry: FedEntry, unpacker: Unpacker, session: SessionKey) -> None:
+    kind = item[0]
+    if kind == _BATCH:
+        entry.answers.append((int(item[1]), [unpacker.result(each) for each in item[2:]]))
+    elif kind == _BATCH_CUT:
+        entry.answers.append((int(item[1]), None))
+    elif kind == _DELIVER:
+        messages = [unpacker.message(fields) for fields in item[3]]
+        entry.effects.append(Deliver(int(item[1]), int(item[2]), messages, session))
+    elif kind == _CANCELLED:
+        entry.effects.append(ConsumerCancelled(int(item[1]), int(item[2]), session))
+    elif kind == _CONSUMER_MOVED:
+        consumer_id, queue_id, shard, prefetch, exclusive, priority = item[1:]
+        moved = ConsumerMoved(
+            int(consumer_id), int(queue_id), session, int(shard), int(prefetch), bool(exclusive), int(priority)
+        )
+        entry.effects.append(moved)
+    elif kind == _SESSION_ENDED:
+        entry.ended = (session[0], int(item[1]), int(item[2]), int(item[3]))
+    else:
+        raise MalformedFeed(f"unknown item {kind!r}")
+
+
+class _Writing:
+    """Parts that are being made."""
+
+    def __init__(self, payload: Callable[[int], bytes], most_bytes: int) -> None:
+        self._packer: Packer = Packer(payload)
+        self._most_bytes = most_bytes
+        self._items: list[list[object]] = []
+        self._ending = 0
+        self._parts: list[tuple[int, bytes]] = []
+
+    def entry(self, entry: FedEntry) -> None:
+        """All of an entry."""
+        for sequence, results in entry.answers:
+            if results is None:
+                self._items.append([_BATCH_CUT, sequence])
+                continue
+            for result in results:
+                if isinstance(result, GetResult) and result.message is not None:
+                    self._make_room(result.message)
+            self._items.append([_BATCH, sequence, *[self._packer.result(result) for result in results]])
+        for effect in entry.effects:
+            if isinstance(effect, Deliver):
+                self._deliver(effect)
+            elif isinstance(effect, ConsumerCancelled):
+                self._items.append([_CANCELLED, effect.consumer_id, effect.queue_id])
+            elif isinstance(effect, ConsumerMoved):
+                self._items.append([
+                    _CONSUMER_MOVED, effect.consumer_id, effect.queue_id, effect.shard, effect.prefetch,
+                    effect.exclusive, effect.priority,
+                ])  # fmt: skip
+        if entry.ended is not None:
+            self._items.append([_SESSION_ENDED, *entry.ended[1:]])
+        self._items.append([_ENTRY, entry.index])
+        self._ending += 1
+        if self._packer.size_bytes > self._most_bytes:
+            self._end_part(True)
+
+    def _deliver(self, effect: Deliver) -> None:
+        messages: list[list[int]] = []
+        for place, message in enumerate(effect.messages):
+            if self._make_room(message) or not messages:
+                messages = []
+                self._items.append([_DELIVER, effect.consumer_id, effect.first_delivery_id + place, messages])
+            messages.append(self._packer.message(message))
+
+    def _make_room(self, message: Message) -> bool:
+        """Begin another part if this one is too full for the message."""
+        size_bytes = self._packer.size_bytes
+        if not size_bytes or size_bytes + message.content_length <= self._most_bytes:
+            return False
+        self._end_part(False)
+        return True
+
+    def _end_part(self, with_entry: bool) -> None:
+        """One that ends in the middle of an entry is read together with the next."""
+        items = _encoder.encode(self._items)
+        part = b"".join([_LENGTH.pack(len(items)), items, *self._packer.take()])
+        self._parts.append((self._ending if with_entry else 0, part))
+        self._items = []
+        if with_entry:
+            self._ending = 0
+
+    def finish(self) -> list[tuple[int, bytes]]:
+        """The parts."""
+        if self._items:
+            self._end_part(True)
+        return self._parts

@@ -1,0 +1,88 @@
+"""Import and export of definitions through a running node: the `DefinitionsPort`."""
+
+import asyncio
+import hashlib
+from http import HTTPStatus
+from typing import Any, Final
+
+from mayfly.node.catalog import DefinitionsLoaded, QueueDeclared, Refusal
+from mayfly.node.catalog.shard_settings import shard_settings
+from mayfly.node.engine.engine import Engine
+from mayfly.node.operating.cluster_control import ClusterControl
+from mayfly.node.operating.definitions.exporting import definitions_of
+from mayfly.node.operating.definitions.reading import BadDefinitions, Plan, check_on, read_definitions
+from mayfly.node.operating.ports.answers import Answer, bad_request, in_doubt
+from mayfly.node.shard.commands import encode_create_queue
+from mayfly.node.version import RABBITMQ_VERSION
+
+_AT_ONCE: Final = 200
+
+
+class NotAnswered(Exception):
+    """The catalog did not answer in time: some of it is done. To import once more does no harm."""
+
+
+class Definitions:
+    """For one node."""
+
+    def __init__(
+        self, engine: Engine, cluster: ClusterControl, rabbitmq_version: str = RABBITMQ_VERSION
+    ) -> None:
+        """`rabbitmq_version` is what exported files say of themselves."""
+        self._rabbitmq_version = rabbitmq_version
+        self._engine = engine
+        self._cluster = cluster
+
+    async def export(self) -> dict[str, Any]:
+        """See `DefinitionsPort.export`."""
+        await self._cluster.catch_up()
+        return definitions_of(self._engine.catalog, self._rabbitmq_version)
+
+    async def import_(self, data: bytes) -> Answer:
+        """See `DefinitionsPort.import_`."""
+        try:
+            plan = await self.load(data)
+        except BadDefinitions as error:
+            return bad_request(str(error))
+        except NotAnswered as error:
+            return in_doubt(str(error))
+        return HTTPStatus.OK, {"imported": len(plan.commands), "notes": plan.notes}
+
+    async def load_once(self, data: bytes) -> Plan | None:
+        """As `load`, unless it is the file that was loaded last in this way, on any node: None then. What operators
+        have changed since stays, also on a node that starts with no data of its own."""
+        digest = (await asyncio.get_running_loop().run_in_executor(None, hashlib.sha256, data)).hexdigest()
+        await self._cluster.catch_up()
+        if digest == self._engine.catalog.definitions_digest:
+            return None
+        plan = await self.load(data)
+        if await self._cluster.command(DefinitionsLoaded(digest)) is None:
+            raise NotAnswered("the catalog did not answer in time; import the file again")
+        return plan
+
+    async def load(self, data: bytes) -> Plan:
+        """Check a whole file, then do what it says. Raises BadDefinitions (nothing was done), NotAnswered."""
+        loop = asyncio.get_running_loop()
+        # Large files take seconds: beside the loop.
+        plan = await loop.run_in_executor(None, read_definitions, data)
+        await self._cluster.catch_up()
+        catalog = self._engine.catalog
+        await loop.run_in_executor(None, check_on, catalog.founding_shards, catalog.snapshot(), plan)
+        for first in range(0, len(plan.commands), _AT_ONCE):
+            wishes = plan.commands[first : first + _AT_ONCE]
+            answers = await asyncio.gather(*(self._cluster.command(wish.command) for wish in wishes))
+            for wish, answer in zip(wishes, answers, strict=True):
+                if answer is None:
+                    raise NotAnswered(f"{wish.place}: the catalog did not answer in time; import the file again")
+                if isinstance(answer, Refusal):
+                    # Somebody else has changed the catalog since it was checked.
+                    raise BadDefinitions(f"{wish.place}: {answer.text}; what stands before it is done")
+                if isinstance(answer, QueueDeclared) and answer.created:
+                    self._create(answer)
+        return plan
+
+    def _create(self, declared: QueueDeclared) -> None:
+        """Tell the shard as well, which its leader would do by itself some seconds later."""
+        queue = declared.queue
+        command = encode_create_queue(queue.id, shard_settings(self._engine.catalog, queue))
+        self._engine.shard(queue.shard).submit(command, None)

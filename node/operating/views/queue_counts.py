@@ -1,0 +1,52 @@
+"""How much is in a queue, as RabbitMQ's management API tells it. Pure: of the replicas here."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from mayfly.node.engine.engine import Engine
+from mayfly.node.shard.shard import Shard
+
+
+class QueueCounts(NamedTuple):
+    """Of one queue: messages, bytes of bodies, consumers."""
+
+    ready: int
+    ready_bytes: int
+    unacknowledged: int
+    unacknowledged_bytes: int
+    consumers: int
+
+
+class Behind(NamedTuple):
+    """Of one queue that has left a shard: what waits there to follow it, and what its consumers hold there."""
+
+    messages: int
+    held: int
+
+
+def shard_here(engine: Engine, shard_id: int) -> Shard | None:
+    """The replica or the memory that this node has of a shard; None if it has none."""
+    own = engine.transient.local.shard
+    return own if shard_id == own.shard_id else engine.shards.get(shard_id)
+
+
+def counts_of(shard: Shard, queues: Iterable[int]) -> dict[int, QueueCounts]:
+    """By queue id; those that the shard does not have yet, or any more, are left out."""
+    found = {}
+    for id in queues:
+        it = shard.queue_statistics(id)
+        if it is not None:
+            found[id] = QueueCounts(
+                it.ready, it.ready_bytes, it.unacknowledged, it.unacknowledged_bytes, it.consumers
+            )
+    return found
+
+
+def left_behind(shard: Shard, queues: Iterable[int]) -> dict[int, Behind]:
+    """By queue id, of those that have left the shard."""
+    found = {}
+    for id in queues:
+        queue, lane = shard.queue(id), shard.lane(id)
+        if queue is not None and queue.has_left:
+            found[id] = Behind(queue.ready_count() + (0 if lane is None else len(lane.items)), queue.held_count)
+    return found

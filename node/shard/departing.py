@@ -1,0 +1,119 @@
+"""The way out of a queue that has moved: what is in its lines goes into its lane, in bounded pieces. HOT."""
+
+from mayfly.node.shard.line import Line
+from mayfly.node.shard.message import NO_DEADLINE, NO_TTL, Message
+from mayfly.node.shard.outbox import (
+    END,
+    LETTER,
+    PUBLISHED,
+    RELEASED,
+    RETURNED,
+    Lane,
+    as_item,
+    item_kind,
+    item_priority,
+)
+from mayfly.node.shard.queue import Queue
+from mayfly.node.shard.state import State
+
+
+def put_mark(state: State, queue: Queue, kind: int) -> int:
+    """Something that is no message goes through the lane; its sequence."""
+    moving = queue.moving
+    assert moving is not None
+    mark = Message(state.index, 0, 0, 0, 0, state.time_ms, NO_DEADLINE, 0, NO_TTL)
+    state.retain(1)
+    state.outbox.put_in_lane(moving.target_shard, queue.queue_id, as_item(mark, kind))
+    return state.outbox.lanes[queue.queue_id].last_sequence()
+
+
+def drain(state: State, queue: Queue, at_least: int = 0) -> None:
+    """As much as there is room for goes into the lane, but not less than so much, in the order in which it would have
+    left the queue."""
+    moving = queue.moving
+    assert moving is not None
+    lane = state.outbox.lane(moving.target_shard, queue.queue_id)
+    most = max(state.items_in_lane, len(lane.items) + at_least)
+    for level in queue.levels:
+        if not (
+            _drain_line(state, queue, lane, level.returned, RETURNED, most)
+            and _drain_line(state, queue, lane, level.ready, PUBLISHED, most)
+        ):
+            return
+    if not (
+        _drain_line(state, queue, lane, queue.returned, RETURNED, most)
+        and _drain_line(state, queue, lane, queue.ready, PUBLISHED, most)
+    ):
+        return
+    if moving.end_sequence == 0:
+        moving.end_sequence = put_mark(state, queue, END)
+
+
+def _drain_line(state: State, queue: Queue, lane: Lane, line: Line, kind: int, most: int) -> bool:
+    """Whether nothing is left in the line."""
+    while line.items:
+        room = most - len(lane.items)
+        if room <= 0:
+            return False
+        leaving = line.items[line.head : line.head + room]
+        for message in leaving:
+            if message.deadline_ms >= 0:
+                line.timed -= 1
+            queue.ready_bytes -= message.body_length
+            state.outbox.put_in_lane(lane.target_shard, queue.queue_id, as_item(message, kind))
+        line.advance(len(leaving))
+    return True
+
+
+def put_late_in_lane(state: State, queue: Queue) -> None:
+    """What this entry has put into a queue that returns goes into its lane."""
+    moving = queue.moving
+    assert moving is not None
+    late = moving.late
+    while late.items:
+        leaving = late.items[late.head :]
+        for message in leaving:
+            queue.ready_bytes -= message.body_length
+            state.outbox.put_in_lane(state.shard_id, queue.queue_id, as_item(message, PUBLISHED))
+        late.advance(len(leaving))
+    late.timed = 0
+
+
+def take_in_lane(state: State, queue: Queue, most: int) -> bool:
+    """What waits in the lane to a queue that is here, for room in it or from a time when it was elsewhere, is in the
+    queue now: behind what is in it, and before all that comes. At most so many items; whether these were all."""
+    lane = state.outbox.lanes.get(queue.queue_id)
+    if lane is None:
+        return True
+    received = queue.received.get(state.shard_id, 0)
+    while lane.items and most > 0:
+        item = state.outbox.take_from_lane(lane)
+        most -= 1
+        kind = item_kind(item)
+        if lane.first_sequence - 1 <= received or kind not in (LETTER, PUBLISHED, RETURNED):
+            state.release(item.index, 1)
+            continue
+        message = item.with_priority(item_priority(item))
+        if kind == LETTER:
+            message = message.enqueued_at(state.time_ms, queue.deadline_ms(state.time_ms, -1))
+            message = message.with_priority(item_priority(item))
+            queue.enqueued += 1
+        put(queue, message, kind)
+    state.touch(queue)
+    queue.note_received(state.shard_id, max(received, lane.first_sequence - 1))
+    return not lane.items
+
+
+def put(queue: Queue, message: Message, kind: int) -> None:
+    """A message of the queue is in its line."""
+    line = queue.returned_line(message.priority) if kind == RETURNED else queue.ready_line(message.priority)
+    line.append(message)
+    queue.ready_bytes += message.body_length
+
+
+def release_guest(state: State, queue: Queue) -> None:
+    """Nobody holds the lease of a queue that has left any more: it runs again where the queue is (RULES L3)."""
+    moving = queue.moving
+    if moving is not None and queue.has_left and state.shard_id in moving.guests:
+        del moving.guests[state.shard_id]
+        put_mark(state, queue, RELEASED)

@@ -1,0 +1,151 @@
+"""Answers and effects on their way to another node: as lists of numbers and words, with their contents beside them.
+
+    message   [offset in the contents, key length, header length, body length, enqueued_ms, deadline_ms,
+               acquired count, ttl_ms, delivery count]
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from mayfly.node.shard.message import Message
+from mayfly.node.shard.results import (
+    Applied,
+    Attached,
+    Crossed,
+    Deleted,
+    Detached,
+    GetResult,
+    Gone,
+    Moved,
+    Published,
+    Purged,
+    QueueCounts,
+    Refused,
+)
+
+_GONE: Final = 1
+_COUNTS: Final = 2
+_GOT: Final = 3
+_ATTACHED: Final = 4
+_DETACHED: Final = 5
+_REFUSED: Final = 6
+_PURGED: Final = 7
+_DELETED: Final = 8
+_DONE: Final = 9
+_STORED: Final = 10
+_PUBLISHED: Final = 11
+_MOVED: Final = 12
+_CROSSED: Final = 13
+
+
+class MalformedTravel(ValueError):
+    """What no `Packer` wrote."""
+
+
+class Packer:
+    """Answers and messages for one other node; contents gather until `take`."""
+
+    def __init__(self, entry: Callable[[int], bytes]) -> None:
+        """`entry(index)` gives the payload that a message refers to."""
+        self._entry = entry
+        self._contents: list[bytes] = []
+        self.size_bytes: int = 0
+        """Of the contents that have gathered."""
+
+    def take(self) -> list[bytes]:
+        """The contents since the last time: what was packed refers to them joined."""
+        contents, self._contents, self.size_bytes = self._contents, [], 0
+        return contents
+
+    def message(self, message: Message) -> list[int]:
+        """A message, and its content among the contents."""
+        offset = self.size_bytes
+        length = message.content_length
+        self._contents.append(self._entry(message.index)[message.offset : message.offset + length])
+        self.size_bytes += length
+        return [
+            offset, message.key_length, message.header_length, message.body_length, message.enqueued_ms,
+            message.deadline_ms, message.acquired_count, message.ttl_ms, message.delivery_count,
+        ]  # fmt: skip
+
+    def result(self, result: object) -> list[object]:
+        """An answer."""
+        if result is None:
+            return [_STORED]
+        if isinstance(result, GetResult):
+            message = None if result.message is None else self.message(result.message)
+            return [_GOT, message, result.delivery_id, result.ready_count, result.try_again]
+        if isinstance(result, QueueCounts):
+            return [_COUNTS, result.ready, result.consumers, result.created]
+        if isinstance(result, Gone):
+            return [_GONE, result.queue_id, result.reason]
+        if isinstance(result, Attached):
+            return [_ATTACHED, result.consumers]
+        if isinstance(result, Detached):
+            return [_DETACHED]
+        if isinstance(result, Refused):
+            return [_REFUSED, result.reason]
+        if isinstance(result, Purged):
+            return [_PURGED, result.messages]
+        if isinstance(result, Deleted):
+            return [_DELETED, result.messages]
+        if isinstance(result, Published):
+            return [_PUBLISHED, result.refused]
+        if isinstance(result, Applied):
+            return [_DONE]
+        if isinstance(result, Moved):
+            return [_MOVED, result.queue_id, result.shard]
+        if isinstance(result, Crossed):
+            return [_CROSSED, result.up_to, result.done]
+        raise TypeError(f"a result that cannot travel: {result!r}")
+
+
+class Unpacker:
+    """What a `Packer` made, read again. The messages carry `index` and refer to `payload`, from `base` on."""
+
+    def __init__(self, payload: bytes, base: int, index: int) -> None:
+        self._payload = payload
+        self._base = base
+        self._index = index
+
+    def message(self, fields: Sequence[int]) -> Message:
+        """Raises MalformedTravel, TypeError or ValueError."""
+        offset, key, header, body, enqueued_ms, deadline_ms, acquired, ttl_ms, delivered = fields
+        start = self._base + offset
+        if min(offset, key, header, body) < 0 or start + key + header + body > len(self._payload):
+            raise MalformedTravel("a message reaches past its payload")
+        return Message(
+            self._index, start, key, header, body, enqueued_ms, deadline_ms, delivered, ttl_ms, acquired_count=acquired
+        )
+
+    def result(self, item: Sequence[Any]) -> object:
+        """What `Packer.result` made. Raises what `message` does, and IndexError."""
+        kind = item[0]
+        if kind == _STORED:
+            return None
+        if kind == _GOT:
+            message = None if item[1] is None else self.message(item[1])
+            return GetResult(message, item[2], item[3], item[4])
+        if kind == _COUNTS:
+            return QueueCounts(item[1], item[2], item[3])
+        if kind == _GONE:
+            return Gone(item[1], item[2])
+        if kind == _ATTACHED:
+            return Attached(item[1])
+        if kind == _DETACHED:
+            return Detached()
+        if kind == _REFUSED:
+            return Refused(item[1])
+        if kind == _PURGED:
+            return Purged(item[1])
+        if kind == _DELETED:
+            return Deleted(item[1])
+        if kind == _PUBLISHED:
+            return Published([int(position) for position in item[1]])
+        if kind == _DONE:
+            return Applied()
+        if kind == _MOVED:
+            return Moved(item[1], item[2])
+        if kind == _CROSSED:
+            return Crossed(item[1], item[2])
+        raise MalformedTravel(f"unknown result {kind!r}")

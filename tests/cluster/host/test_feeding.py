@@ -1,0 +1,279 @@
+"""Hosts where groups have replicas on some nodes: clients of the others lose nothing, and are told nothing twice."""
+
+from functools import partial
+
+import pytest
+
+from mayfly.cluster import notice_kinds
+from mayfly.cluster.group.sessions import KIND_FED, KIND_SESSION
+from mayfly.cluster.host.feeding import KINDS, BadFeeding
+from tests.cluster.host.changing import Changing
+from tests.cluster.host.three_hosts import LOST
+
+GROUP = 1
+
+
+class Talk:
+    """One node gives a group numbered commands; it has to hear of each once, in order: the answer and the effect."""
+
+    def __init__(self, cluster: Changing, node: int, group: int = GROUP) -> None:
+        self.cluster = cluster
+        self.node = node
+        self.group = group
+        self.sent: list[bytes] = []
+        self.heard: list[object] = []
+
+    def say(self, times: int = 1) -> None:
+        for _ in range(times):
+            self.sent.append(b"%04d" % len(self.sent))
+            self.cluster.nodes[self.node].host.submit(self.group, [self.sent[-1]], 4, True, self.heard.append)
+
+    def over_steps(self, steps: int) -> None:
+        for _ in range(steps):
+            self.say()
+            self.cluster.step()
+
+    @property
+    def is_answered(self) -> bool:
+        return len(self.heard) == len(self.sent)
+
+    def check(self) -> None:
+        self.cluster.run_until(lambda: self.is_answered, 800)
+        assert LOST not in self.heard
+        assert self.cluster.nodes[self.node].effects == self.sent
+        assert self.cluster.nodes[self.node].sessions_lost == 0
+        leader = self.cluster.leader(self.group)
+        assert self.cluster.nodes[leader].machines[self.group].commands == self.sent
+
+
+def placed(size: int = 5, **options: int) -> Changing:
+    """Five nodes, three replicas of each group but 0; at rest."""
+    cluster = Changing(size, everywhere=False, **options)
+    cluster.run_until(cluster.settled)
+    return cluster
+
+
+def without(cluster: Changing, group: int = GROUP) -> int:
+    """A node that has no replica of the group."""
+    return next(id for id in cluster.members if id not in cluster.plan[group])
+
+
+def test_a_node_hosts_what_is_planned_on_it_and_no_more() -> None:
+    cluster = placed()
+    for id, node in cluster.nodes.items():
+        assert sorted(node.host.groups) == [group for group in range(3) if id in cluster.replicas(group)]
+        assert all(node.host.leader_of(group) == cluster.plan[group][0] for group in range(3)), "all know who leads"
+
+
+def test_a_node_without_a_replica_is_answered_once_and_in_order() -> None:
+    cluster = placed()
+    talk = Talk(cluster, without(cluster))
+    talk.over_steps(30)
+    talk.check()
+
+
+def test_when_the_leader_dies_the_next_one_goes_on_where_it_was() -> None:
+    cluster = placed()
+    talk = Talk(cluster, without(cluster))
+    talk.over_steps(10)
+    dead = cluster.leader(GROUP)
+    talk.say(3)
+    cluster.exchange()
+    cluster.kill(dead)
+    talk.over_steps(40)
+    talk.check()
+
+
+def test_what_was_on_its_way_when_the_stream_broke_is_told_again_and_nothing_twice() -> None:
+    cluster = placed()
+    node = without(cluster)
+    talk = Talk(cluster, node)
+    talk.over_steps(5)
+    for _ in range(6):
+        cluster.cut = {node}
+        talk.over_steps(2)
+        cluster.cut = set()
+        leader = cluster.leader(GROUP)
+        cluster.nodes[node].host.peer_up(leader, cluster.now)
+        cluster.nodes[leader].host.peer_up(node, cluster.now)
+        talk.over_steps(3)
+    talk.check()
+
+
+def test_what_was_lost_without_a_word_is_asked_for_again() -> None:
+    """Frames are dropped when too much waits for a peer; the next heartbeat shows the gap."""
+    cluster = placed()
+    node = without(cluster)
+    talk = Talk(cluster, node)
+    talk.over_steps(5)
+    cluster.run_until(lambda: talk.is_answered)
+    # The commands arrive; what follows of them does not.
+    talk.say()
+    cluster._pump()
+    cluster._mail, mail = [], cluster._mail
+    for sender, to, frame in mail:
+        if to in cluster.nodes:
+            cluster.nodes[to].host.receive(sender, frame, cluster.now)
+    cluster.cut = {node}
+    for _ in range(3):
+        cluster.exchange()
+    cluster.cut = set()
+    talk.check()
+
+
+def test_a_session_whose_past_nobody_has_kept_ends_and_the_next_goes_on() -> None:
+    """Its node was cut off; all that has a replica was made from a snapshot of later."""
+    cluster = placed()
+    node = without(cluster)
+    talk = Talk(cluster, node)
+    talk.over_steps(5)
+    cluster.run_until(lambda: talk.is_answered)
+    for id in cluster.plan[GROUP]:
+        feed = cluster.nodes[id].host.groups[GROUP].feeds.get(node)
+        assert feed is not None
+        feed.entries.clear()
+        feed.base = 1 << 40
+    leader = cluster.leader(GROUP)
+    cluster.nodes[node].host.peer_up(leader, cluster.now)
+    cluster.nodes[leader].host.peer_up(node, cluster.now)
+    cluster.run_until(lambda: cluster.nodes[node].sessions_lost == 1)
+    before = len(cluster.nodes[node].effects)
+    talk.over_steps(5)
+    cluster.run_until(lambda: talk.is_answered)
+    assert LOST not in talk.heard, "all was answered before"
+    assert cluster.nodes[node].effects[before:] == talk.sent[-5:]
+
+
+@pytest.mark.parametrize("compact_entries", [12, 1 << 40])
+def test_replicas_move_under_load_and_no_client_notices(compact_entries: int) -> None:
+    """One that gains a replica, one that loses it, one that has none: every command once, every effect once."""
+    cluster = placed(compact_entries=compact_entries)
+    talks = [Talk(cluster, id, group) for id in cluster.members for group in (1, 2)]
+    heard_by = {id: [talk for talk in talks if talk.node == id] for id in cluster.members}
+
+    def over_steps(steps: int) -> None:
+        for _ in range(steps):
+            for talk in talks:
+                talk.say()
+            cluster.step()
+
+    over_steps(10)
+    for plan in ((2, 4, 5), (1, 3, 5), (4, 5, 1), (2, 3, 4)):
+        cluster.plan[GROUP] = plan
+        cluster.follow()
+        over_steps(10)
+        cluster.run_until(cluster.settled)
+        over_steps(5)
+    cluster.run_until(lambda: all(talk.is_answered for talk in talks), 800)
+    for id, node in cluster.nodes.items():
+        assert node.sessions_lost == 0
+        assert all(LOST not in talk.heard for talk in heard_by[id])
+        effects = [effect for effect in node.effects if isinstance(effect, bytes)]
+        assert sorted(effects) == sorted(word for talk in heard_by[id] for word in talk.sent)
+    for group in (1, 2):
+        commands = cluster.nodes[cluster.leader(group)].machines[group].commands
+        assert sorted(commands) == sorted(word for talk in talks if talk.group == group for word in talk.sent)
+
+
+def test_a_replica_that_was_given_up_leaves_its_word_and_nothing_else() -> None:
+    """Term and vote bind the node should it vote again; the log is gone, after a restart, too."""
+    cluster = placed()
+    loser = cluster.plan[GROUP][0]
+    Talk(cluster, loser).over_steps(5)
+    term = cluster.nodes[loser].host.groups[GROUP].term
+    others = [id for id in cluster.members if id != loser]
+    cluster.plan[GROUP] = (others[0], others[1], others[2])
+    cluster.follow()
+    cluster.run_until(cluster.settled)
+    for _ in range(5):
+        cluster.step()
+    stored = cluster.stores[loser].load()[GROUP]
+    assert not stored.entries and not stored.retained and stored.hard_state.term >= term
+    cluster.kill(loser)
+    cluster.start(loser)
+    assert GROUP not in cluster.nodes[loser].host.groups
+    talk = Talk(cluster, loser)
+    cluster.nodes[loser].effects.clear()
+    talk.over_steps(5)
+    cluster.run_until(lambda: talk.is_answered)
+    assert LOST not in talk.heard and cluster.nodes[loser].effects == talk.sent
+
+
+def test_an_old_word_that_a_node_is_out_takes_nothing_from_it() -> None:
+    """It was said before the node was made a member, and comes late."""
+    cluster = placed()
+    node = without(cluster)
+    leader = cluster.leader(GROUP)
+    said: list[bytes] = []
+    feeding = cluster.nodes[leader].host._feeding
+    send = feeding._send
+
+    def listening(peer: int, kind: int, data: bytes) -> None:
+        if peer == node and kind == notice_kinds.LEADS:
+            said.append(data)
+        send(peer, kind, data)
+
+    feeding._send = listening
+    cluster.run_until(lambda: bool(said))
+    feeding._send = send
+    stays = next(id for id in cluster.plan[GROUP] if id != leader)
+    cluster.plan[GROUP] = (leader, stays, node)
+    cluster.follow()
+    cluster.run_until(cluster.settled)
+    # The plan moves on, and before the leader has carried that out the old word arrives.
+    host = cluster.nodes[node].host
+    host.set_members(cluster.members, {**cluster.plan, GROUP: (leader, stays, 99)}, cluster.now)
+    host._take_feeding(leader, notice_kinds.LEADS, said[0], cluster.now)
+    assert GROUP in host.groups
+
+
+def test_a_replica_that_is_behind_what_its_node_was_told_does_not_tell_it_again() -> None:
+    """A leader told the node more than its own replica, which is coming, has applied by now."""
+    cluster = placed()
+    host = cluster.nodes[cluster.plan[GROUP][1]].host
+    group, session = host.groups[GROUP], host.sessions[GROUP]
+    session.sender.restart(session.sender.incarnation + 1)
+    session.is_told_by_feeds(group.applied + 1)
+    assert not group.tell_session()
+    session.is_told_by_feeds(group.applied)
+    assert group.tell_session()
+
+
+def test_where_every_node_has_every_group_nothing_is_fed() -> None:
+    cluster = Changing(5)
+    cluster.run_until(cluster.settled)
+    talk = Talk(cluster, 5)
+    talk.over_steps(5)
+    talk.check()
+    for node in cluster.nodes.values():
+        assert not any(session.is_fed for session in node.host.sessions.values())
+        assert not any(group.feeds for group in node.host.groups.values())
+        assert {session.sender.kind for session in node.host.sessions.values()} == {KIND_SESSION}
+
+
+def test_a_session_says_how_it_is_told_before_it_is_told_so() -> None:
+    cluster = placed()
+    node = without(cluster)
+    Talk(cluster, node).over_steps(3)
+    session = cluster.nodes[node].host.sessions[GROUP]
+    assert session.is_fed and session.sender.kind == KIND_FED
+    leader = cluster.leader(GROUP)
+    assert not cluster.nodes[leader].host.sessions[GROUP].is_fed
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+@pytest.mark.parametrize("data", [b"", b"\x01", b"\xff" * 7, b"\xff" * 41])
+def test_notices_that_nobody_sends_are_refused_or_passed_over(kind: int, data: bytes) -> None:
+    cluster = placed()
+    node = without(cluster)
+    talk = Talk(cluster, node)
+    talk.over_steps(3)
+    for host in (cluster.nodes[node].host, cluster.nodes[cluster.leader(GROUP)].host):
+        try:
+            host._feeding.take(3, kind, data, cluster.now)
+        except BadFeeding:
+            continue
+    for id in cluster.members:
+        partial(cluster.nodes[id].host._take_feeding, 3, kind, data, cluster.now)()
+    talk.over_steps(3)
+    talk.check()

@@ -1,0 +1,339 @@
+"""Queues move to other shards while clients of three nodes use them (docs/decisions/queues.md, 16)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pamqp import commands
+from pamqp.commands import Basic
+
+from mayfly.cluster.versions import LEVEL_QUEUE_MOVES, LEVELS
+from mayfly.node.broker.unacknowledged import DeliveryHolder
+from mayfly.node.catalog import MoveQueue, NeedsLevel, QueueRecord, SetPolicy
+from mayfly.node.catalog.shard_settings import shard_settings
+from mayfly.node.shard.commands import encode_attach, encode_create_queue
+from tests.node.broker.three_brokers import ThreeBrokers
+from tests.node.conftest import Client
+
+SHARDS = 3
+
+
+@pytest.fixture
+def brokers() -> ThreeBrokers:
+    return ThreeBrokers(shards=SHARDS)
+
+
+def call(brokers: ThreeBrokers, client: Client, method: Any) -> Any:
+    """What a node answers, however much virtual time it takes."""
+    client.take(1)
+    client.send(1, method)
+    brokers.run_until(lambda: client.received)
+    return client.take(1)[-1]
+
+
+def declare(brokers: ThreeBrokers, client: Client, name: str = "q", **arguments: Any) -> QueueRecord:
+    named = {f"x-{key.replace('_', '-')}": value for key, value in arguments.items()}
+    call(brokers, client, commands.Queue.Declare(queue=name, durable=True, arguments=named))
+    return record_of(brokers, name)
+
+
+def record_of(brokers: ThreeBrokers, name: str = "q", node: int = 1) -> QueueRecord:
+    record = brokers.nodes[node].engine.catalog.queue("/", name)
+    assert record is not None
+    return record
+
+
+def ask(brokers: ThreeBrokers, shard: int, name: str = "q", node: int = 1) -> None:
+    answers: list[object] = []
+    brokers.nodes[node].engine.submit_catalog(MoveQueue("/", name, shard), answers.append)
+    brokers.run_until(lambda: answers)
+
+
+def move(brokers: ThreeBrokers, shard: int, name: str = "q") -> None:
+    """The queue is in that shard, as all nodes have it."""
+    ask(brokers, shard, name)
+    brokers.run_until(lambda: all(record_of(brokers, name, node).shard == shard for node in brokers.ids))
+
+
+def another(record: QueueRecord) -> int:
+    return record.shard % SHARDS + 1
+
+
+def publish(client: Client, queue: str, numbers: range) -> None:
+    client.send_bytes(b"".join(client.publish_bytes(1, queue, b"%d" % number) for number in numbers))
+
+
+def take(brokers: ThreeBrokers, client: Client, queue: str = "q") -> list[int]:
+    """Everything in a queue."""
+    found: list[int] = []
+    while True:
+        got = call(brokers, client, Basic.Get(queue=queue, no_ack=True))
+        if isinstance(got, Basic.GetEmpty):
+            return found
+        found.append(int(got.body))
+
+
+def bodies(got: list[Any]) -> list[int]:
+    return [int(each.body) for each in got if hasattr(each, "body")]
+
+
+def test_messages_are_in_the_new_shard_in_order(brokers: ThreeBrokers) -> None:
+    client, other = brokers.nodes[1].client(), brokers.nodes[2].client()
+    record = declare(brokers, client)
+    publish(client, "q", range(1500))
+    brokers.run_until(lambda: not brokers.nodes[1].broker.owes_answers)
+    brokers.step()
+    move(brokers, another(record))
+    counts = call(brokers, other, commands.Queue.Declare(queue="q", passive=True))
+    assert counts.message_count == 1500
+    assert take(brokers, other) == list(range(1500))
+
+
+def test_publishers_of_all_nodes_go_over_in_order_and_every_publish_is_confirmed(brokers: ThreeBrokers) -> None:
+    """Each publishes on while the queue moves there, on, and back."""
+    first = brokers.nodes[1].client()
+    record = declare(brokers, first)
+    clients = [brokers.nodes[node].client(channel=False) for node in brokers.ids]
+    for client in clients:
+        client.open_channel(confirms=True)
+    sent = 0
+    for target in (another(record), another(record) % SHARDS + 1, record.shard):
+        ask(brokers, target)
+        while record_of(brokers).shard != target or sent % 100:
+            for place, client in enumerate(clients):
+                publish(client, "q", range(place * 100_000 + sent, place * 100_000 + sent + 10))
+            sent += 10
+            brokers.step()
+            assert sent < 2000
+    brokers.run_until(lambda: not any(node.broker.owes_answers for node in brokers.nodes.values()))
+    for client in clients:
+        confirmed = 0
+        for tag, multiple, refused in client.acks():
+            assert not refused
+            confirmed = tag if multiple else max(confirmed, tag)
+        assert confirmed == sent
+    got = take(brokers, first)
+    assert len(got) == 3 * sent == len(set(got))
+    for place in range(3):
+        mine = [number for number in got if number // 100_000 == place]
+        assert mine == sorted(mine)
+
+
+def test_consumers_go_on_without_hearing_of_it(brokers: ThreeBrokers) -> None:
+    consuming, publishing = brokers.nodes[2].client(), brokers.nodes[3].client()
+    record = declare(brokers, publishing)
+    call(brokers, consuming, Basic.Qos(prefetch_count=50))
+    consuming.consume("q")
+    publish(publishing, "q", range(20))
+    got: list[Any] = []
+
+    def all_came(count: int) -> bool:
+        got.extend(consuming.take(1))
+        return len(bodies(got)) >= count
+
+    brokers.run_until(lambda: all_came(20))
+    for round_, target in enumerate((another(record), record.shard)):
+        move(brokers, target)
+        publish(publishing, "q", range(20 * round_ + 20, 20 * round_ + 40))
+        brokers.run_until(lambda count=20 * round_ + 40: all_came(count))  # type: ignore[misc]
+        tag = max(each.tag for each in got if hasattr(each, "body"))
+        consuming.send(1, Basic.Ack(delivery_tag=tag, multiple=True))
+        brokers.step()
+    assert bodies(got) == list(range(60))
+    assert not [each for each in got if isinstance(each, Basic.Cancel)]
+    brokers.run_until(lambda: held(brokers) == 0)
+    consuming.send(1, Basic.Cancel(consumer_tag="tag"))
+    publish(publishing, "q", range(2))
+    brokers.run_until(lambda: ready(brokers) == 2)
+
+
+def held(brokers: ThreeBrokers, name: str = "q") -> int:
+    """Unacknowledged in all shards, as node 1 has them."""
+    record = record_of(brokers, name)
+    queues = [shard.queue(record.id) for shard in brokers.nodes[1].engine.shards.values()]
+    return sum(queue.held_count for queue in queues if queue is not None)
+
+
+def ready(brokers: ThreeBrokers, name: str = "q") -> int:
+    record = record_of(brokers, name)
+    found = brokers.nodes[1].engine.shards[record.shard].queue(record.id)
+    return -1 if found is None else found.ready_count()
+
+
+def test_what_a_consumer_holds_is_settled_and_what_it_gives_back_comes_first(brokers: ThreeBrokers) -> None:
+    client = brokers.nodes[1].client()
+    record = declare(brokers, client)
+    publish(client, "q", range(5))
+    brokers.step()
+    tags = [call(brokers, client, Basic.Get(queue="q")).tag for _ in range(3)]
+    move(brokers, another(record))
+    client.send(1, Basic.Ack(delivery_tag=tags[0]), Basic.Nack(delivery_tag=tags[2]))
+    brokers.run_until(lambda: ready(brokers) == 3)
+    assert call(brokers, client, Basic.Get(queue="q")).body == b"2"
+    client.send(1, commands.Channel.Close(200, "", 0, 0))
+    brokers.run_until(lambda: ready(brokers) == 4)
+    assert sorted(take(brokers, brokers.nodes[2].client())) == [1, 2, 3, 4]
+
+
+def test_a_consumer_that_is_cancelled_while_its_queue_moves_is_not_attached_again(brokers: ThreeBrokers) -> None:
+    client = brokers.nodes[1].client()
+    record = declare(brokers, client)
+    client.consume("q")
+    brokers.step()
+    ask(brokers, another(record))
+    client.send(1, Basic.Cancel(consumer_tag="tag"))
+    brokers.run_until(lambda: record_of(brokers).shard == another(record))
+    for _ in range(20):
+        brokers.step()
+    counts = call(brokers, client, commands.Queue.Declare(queue="q", passive=True))
+    assert counts.consumer_count == 0
+    found = brokers.nodes[1].engine.shards[another(record)].queue(record.id)
+    assert found is not None and found.moving is None and found.lease.suspended_by == 0
+
+
+def test_a_consumer_that_is_cancelled_while_it_is_attached_again_holds_nothing(brokers: ThreeBrokers) -> None:
+    """L3: the answer to its cancel comes from the old shard when it has its place in the new one already."""
+    node = brokers.nodes[2]
+    client = node.client()
+    record = declare(brokers, client)
+    client.consume("q")
+    brokers.run_until(lambda: len(node.broker.consumers.by_id) == 1)
+    (consumer,) = node.broker.consumers.by_id.values()
+    before = consumer.holder
+    brokers.silent = {record.shard}
+    client.send(1, Basic.Cancel(consumer_tag="tag"))
+    new = DeliveryHolder(node.broker.consumers.new_id(), another(record), record.id)
+    attach = encode_attach(record.id, new.holder_id, 0, False, False, 0)
+    queue_there = encode_create_queue(record.id, shard_settings(node.engine.catalog, record))
+    handle = node.engine.shard(another(record))
+    handle.submit(queue_there, None)
+    handle.submit(attach, None)
+    node.broker.consumers.attached_again(consumer, new, handle)
+    brokers.silent = set()
+    brokers.run_until(lambda: not node.broker.owes_answers)
+    assert before.holder_id not in node.broker.consumers.by_id and new.holder_id not in node.broker.consumers.by_id
+
+    def attached() -> int:
+        found = node.engine.shards[another(record)].queue(record.id)
+        return -1 if found is None else found.consumers.count
+
+    assert attached() == 0
+
+
+def test_a_transaction_goes_over_behind_what_was_committed_before(brokers: ThreeBrokers) -> None:
+    client = brokers.nodes[2].client()
+    record = declare(brokers, client)
+    call(brokers, client, commands.Tx.Select())
+    publish(client, "q", range(10))
+    call(brokers, client, commands.Tx.Commit())
+    publish(client, "q", range(10, 20))
+    ask(brokers, another(record))
+    call(brokers, client, commands.Tx.Commit())
+    move(brokers, another(record))
+    publish(client, "q", range(20, 30))
+    call(brokers, client, commands.Tx.Commit())
+    assert take(brokers, brokers.nodes[3].client()) == list(range(30))
+
+
+def test_a_queue_that_refuses_publishes_goes_on_doing_so(brokers: ThreeBrokers) -> None:
+    client = brokers.nodes[1].client(channel=False)
+    client.open_channel(confirms=True)
+    record = declare(brokers, client, max_length=3, overflow="reject-publish")
+    publish(client, "q", range(3))
+    brokers.step()
+    move(brokers, another(record))
+    client.take(1)
+    publish(client, "q", range(3, 5))
+    brokers.run_until(lambda: not brokers.nodes[1].broker.owes_answers)
+    assert {refused for _, _, refused in client.acks()} == {True}
+    assert take(brokers, client) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("who", ["old", "new", "catalog"])
+@pytest.mark.parametrize("steps", [0, 1, 3])
+def test_a_leader_is_lost_while_a_queue_moves(who: str, steps: int) -> None:
+    brokers = ThreeBrokers(shards=SHARDS)
+    first = brokers.nodes[1].client()
+    record = declare(brokers, first)
+    target = another(record)
+    group = {"old": record.shard, "new": target, "catalog": 0}[who]
+    lost = next(id for id, node in brokers.nodes.items() if node.engine.host.groups[group].established)
+    node = brokers.nodes[lost % 3 + 1]
+    client = node.client()
+    publish(client, "q", range(1200))
+    brokers.run_until(lambda: not node.broker.owes_answers and ready(brokers) == 1200)
+    ask(brokers, target, node=node.id)
+    for _ in range(steps):
+        brokers.step()
+    brokers.cut = {lost}
+    for other in brokers.ids:
+        if other != lost:
+            brokers.nodes[other].engine.peer_down(lost, brokers.now_ms)
+            brokers.nodes[lost].engine.peer_down(other, brokers.now_ms)
+    brokers.run_until(lambda: record_of(brokers, node=node.id).shard == target)
+    publish(client, "q", range(1200, 1250))
+    assert take(brokers, client) == list(range(1250))
+
+
+def test_deleting_it_while_it_moves_leaves_nothing(brokers: ThreeBrokers) -> None:
+    client = brokers.nodes[1].client()
+    record = declare(brokers, client)
+    publish(client, "q", range(1200))
+    brokers.run_until(lambda: ready(brokers) == 1200)
+    ask(brokers, another(record))
+    deleted = call(brokers, client, commands.Queue.Delete(queue="q"))
+    assert deleted.message_count == 1200
+
+    def nothing_is_left() -> bool:
+        shards = [shard for node in brokers.nodes.values() for shard in node.engine.shards.values()]
+        return not any(shard.queue_ids() or shard.live_entries() or list(shard.lanes()) for shard in shards)
+
+    brokers.run_until(nothing_is_left, 2000)
+
+
+def test_a_policy_that_comes_while_it_moves_counts(brokers: ThreeBrokers) -> None:
+    """T12, L9."""
+    client = brokers.nodes[1].client()
+    record = declare(brokers, client)
+    ask(brokers, another(record))
+    answers: list[object] = []
+    brokers.nodes[1].engine.submit_catalog(SetPolicy("/", "p", "^q$", {"message-ttl": 777}), answers.append)
+    brokers.run_until(lambda: record_of(brokers).shard == another(record))
+
+    def ttls() -> set[int]:
+        queues = [node.engine.shards[another(record)].queue(record.id) for node in brokers.nodes.values()]
+        return {-2 if queue is None else queue.ttl_ms for queue in queues}
+
+    brokers.run_until(lambda: ttls() == {777})
+
+
+def test_dead_letters_follow_a_queue_that_has_moved(brokers: ThreeBrokers) -> None:
+    """D6, D7."""
+    client = brokers.nodes[1].client()
+    record = declare(brokers, client, "dead")
+    declare(brokers, client, "a", message_ttl=100, dead_letter_exchange="", dead_letter_routing_key="dead")
+    declare(brokers, client, "b", message_ttl=100, dead_letter_exchange="", dead_letter_routing_key="dead")
+    for round_, target in enumerate((another(record), another(record) % SHARDS + 1, record.shard)):
+        for place, queue in enumerate("ab"):
+            first = place * 10_000 + round_ * 600
+            publish(client, queue, range(first, first + 600))
+        brokers.step()
+        brokers.step()
+        brokers.step()
+        move(brokers, target, "dead")
+    brokers.run_until(lambda: ready(brokers, "dead") == 3600)
+    got = take(brokers, client, "dead")
+    for place in range(2):
+        mine = [number for number in got if number // 10_000 == place]
+        assert mine == list(range(place * 10_000, place * 10_000 + 1800))
+
+
+def test_below_its_level_a_move_is_refused() -> None:
+    brokers = ThreeBrokers(shards=SHARDS, levels=LEVELS.limited(LEVEL_QUEUE_MOVES - 1))
+    client = brokers.nodes[1].client()
+    declare(brokers, client)
+    answers: list[object] = []
+    brokers.nodes[1].engine.submit_catalog(MoveQueue("/", "q", 2), answers.append)
+    brokers.run_until(lambda: answers)
+    assert isinstance(answers[0], NeedsLevel)

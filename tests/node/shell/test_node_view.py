@@ -1,0 +1,61 @@
+"""Readiness of a node that has replicas of some groups: it speaks for those."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from mayfly.node.engine.drain import NOT_DRAINING
+from mayfly.node.shell.catching_up import CatchingUp
+from mayfly.node.shell.node_view import NodeView
+
+
+class Host:
+    """Groups with their leaders; reads wait until a test answers them."""
+
+    def __init__(self, leaders: dict[int, int]) -> None:
+        self.groups = {id: SimpleNamespace(id=id, leader=leader) for id, leader in leaders.items()}
+        self.reads: list[tuple[int, Any]] = []
+
+    def read_index(self, group: int, done: Any) -> None:
+        assert group in self.groups, "there is nobody to ask"
+        self.reads.append((group, done))
+
+
+def a_node(leaders: dict[int, int]) -> tuple[Host, CatchingUp, NodeView]:
+    host = Host(leaders)
+    ending: Any = SimpleNamespace(stopped=SimpleNamespace(is_set=lambda: False))
+    catching_up = CatchingUp(host, lambda: None, ending)  # type: ignore[arg-type]
+    node: Any = SimpleNamespace(
+        engine=SimpleNamespace(host=host, no_room=None), catching_up=catching_up,
+        control=SimpleNamespace(drain=SimpleNamespace(step=NOT_DRAINING)),
+    )  # fmt: skip
+    catching_up.serving = True
+    return host, catching_up, NodeView(node)
+
+
+def test_a_node_is_ready_when_it_knows_who_leads_what_it_has() -> None:
+    """Also while replicas come and go."""
+    host, _, view = a_node({0: 1, 3: 2})
+    assert view.readiness() == (True, "ready")
+    host.groups[5] = SimpleNamespace(id=5, leader=0)
+    assert view.readiness() == (False, "no leader known for groups 5")
+    del host.groups[5]
+    assert view.readiness()[0]
+    host.groups[0].leader = 0
+    assert view.readiness() == (False, "no leader known for groups 0")
+
+
+def test_a_replica_that_has_gone_keeps_nobody_waiting() -> None:
+    host, catching_up, view = a_node({0: 1, 3: 2, 4: 2})
+    catching_up.begin()
+    (_, catalog), (_, third), (_, fourth) = host.reads
+    catalog(None)
+    assert view.readiness() == (False, "starting: groups 3, 4 are not up to date yet")
+    del host.groups[3]
+    assert view.readiness() == (False, "starting: groups 4 are not up to date yet")
+    catching_up._ask(3)
+    assert catching_up.behind == {4}
+    fourth(None)
+    assert view.readiness() == (True, "ready")
+    assert third is not None

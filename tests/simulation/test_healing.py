@@ -1,0 +1,79 @@
+"""A member that stays silent is replaced where it votes, under clients, and is a member like others when it is back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from simulation.cluster.events import MILLISECOND_US
+from simulation.node.nodes import SimulatedNode
+from simulation.node.run import Simulation
+from simulation.node.scenario import Scenario, draw_scenario
+from tests.simulation.catalog_changes import once_founded, run
+
+LOOK_EVERY_US = 20 * MILLISECOND_US
+GOES = 5
+
+
+def five_nodes(first_seed: int, replace_after_ms: int) -> Scenario:
+    """The first scenario from this seed on with five nodes, of which one is down for six seconds; nothing else ails."""
+    seed = first_seed
+    while len(draw_scenario(seed).nodes) != GOES:
+        seed += 1
+    drawn = draw_scenario(seed)
+    profile = replace(drawn.node_profile, session_timeout_ms=1_500, replace_after_ms=replace_after_ms)
+    return replace(drawn, plan=(), absent=GOES, changes=(), growth=(), node_profile=profile)
+
+
+class Watch:
+    """What becomes of the member that goes, as the nodes have it that lead the catalog."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self.simulation = simulation
+        self.was_away = False
+        self.was_out = False
+        """Whether no group had it as a voter, though it was a member."""
+        self.is_back = False
+
+    def look(self) -> None:
+        for program in self.simulation.programs():
+            if program.engine.host.groups[0].established and program.engine.catalog.members.founded:
+                self._look_at(program)
+        self.simulation.queue.after(LOOK_EVERY_US, self.look)
+
+    def _look_at(self, program: SimulatedNode) -> None:
+        members = program.engine.catalog.members
+        record = members.get(GOES)
+        assert record is not None and record.state == "member", "it is not removed"
+        assert members.those_away() in ([], [GOES]), "only who is silent is away"
+        self.was_away |= record.away
+        votes = any(GOES in group.conf_state.voters for group in program.engine.host.groups.values())
+        if record.away and not votes:
+            self.was_out = True
+            assert all(len(voters) == 3 for voters in members.plan.values())
+        self.is_back = self.was_out and not record.away and members.still_planned_on(GOES) > 0 and votes
+
+
+@pytest.mark.parametrize("first_seed", [1, 100])
+def test_a_silent_member_is_replaced_and_gets_votes_again_when_it_is_back(first_seed: int) -> None:
+    simulation = Simulation(five_nodes(first_seed, 500))
+    watch = Watch(simulation)
+    once_founded(simulation, watch.look)
+    run(simulation)
+    assert watch.was_away and watch.was_out and watch.is_back
+
+
+def test_who_is_silent_for_less_than_that_is_not_replaced() -> None:
+    simulation = Simulation(five_nodes(1, 60_000))
+    watch = Watch(simulation)
+    plans = []
+
+    def begin() -> None:
+        watch.look()
+        plans.append(dict(simulation.programs()[0].engine.catalog.members.plan))
+
+    once_founded(simulation, begin)
+    run(simulation)
+    assert not watch.was_away
+    assert simulation.programs()[0].engine.catalog.members.plan == plans[0]
