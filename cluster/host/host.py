@@ -126,6 +126,8 @@ class Host:
         self._incarnation = incarnation
         self.sessions: dict[int, OwnSession] = {id: self._new_session(id) for id in ids}
         self.liveness: Liveness = Liveness(settings.node, settings.election_timeout_ms)
+        self._lives: dict[int, int] = {}
+        """Node -> the lowest incarnation of the process that it is now."""
         self._heartbeats: GroupHeartbeats = GroupHeartbeats(settings.node, self.groups)
         self._outgoing: OutgoingFrames = OutgoingFrames(
             settings.node, self.peers, self.groups, self.liveness, self._heartbeats
@@ -568,6 +570,11 @@ class Host:
         heard of again. Its sessions end without waiting for the timeout."""
         self.liveness.gone(peer)
 
+    def has_started(self, node: int, incarnation: int) -> None:
+        """A node has started: sessions of a lower incarnation are over. It may itself have nothing to say to a group of
+        which it has no replica, and so never end what an earlier life of it began there."""
+        self._lives[node] = incarnation
+
     def snapshot_sent(self, peer: int, id: int, ok: bool) -> None:
         """The transport has delivered a snapshot to a peer, or given up."""
         group = self.groups.get(id)
@@ -771,7 +778,9 @@ class Host:
             if not group.established:
                 continue
             for session in group.sessions.open_sessions():
-                if session[0] in self.members and self.liveness.heard_within(session[0], now_ms, timeout_ms):
+                node, incarnation = session
+                is_heard = node in self.members and self.liveness.heard_within(node, now_ms, timeout_ms)
+                if is_heard and incarnation >= self._lives.get(node, 0):
                     continue
                 group.propose_close(session)
                 self._dirty[group.id] = None

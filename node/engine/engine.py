@@ -42,7 +42,7 @@ from mayfly.node.limits import (
     TRANSIENT_BYTES_LOW,
 )
 from mayfly.node.membership.duties import Founder, MembershipDuties
-from mayfly.node.numbers import CATALOG_GROUP, is_transient, node_of
+from mayfly.node.numbers import CATALOG_GROUP, STARTS_SHIFT, is_transient, node_of
 from mayfly.node.shard import commands
 from mayfly.node.shard.room import Room
 from mayfly.node.shard.shard import Shard
@@ -548,6 +548,8 @@ class Engine:
             self._add_shards()
 
     def _catalog_changed(self) -> None:
+        for other in self.catalog.nodes():
+            self.host.has_started(other.id, other.incarnation >> STARTS_SHIFT << STARTS_SHIFT)
         record = self.catalog.node(self.node_id)
         if record is not None and record.incarnation == self.incarnation and not record.alive:
             self.incarnation += 1

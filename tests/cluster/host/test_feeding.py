@@ -277,3 +277,24 @@ def test_notices_that_nobody_sends_are_refused_or_passed_over(kind: int, data: b
         partial(cluster.nodes[id].host._take_feeding, 3, kind, data, cluster.now)()
     talk.over_steps(3)
     talk.check()
+
+
+def test_what_an_earlier_life_of_a_node_began_ends_though_it_has_nothing_to_say() -> None:
+    """A node that starts again within the session timeout, and has no replica that would speak for it."""
+    cluster = placed()
+    node = without(cluster)
+    talk = Talk(cluster, node)
+    talk.over_steps(5)
+    cluster.run_until(lambda: talk.is_answered)
+    sessions = cluster.nodes[cluster.leader(GROUP)].host.groups[GROUP].sessions
+    assert node in dict(sessions.open_sessions())
+    cluster.kill(node)
+    cluster.start(node)
+    for other in cluster.nodes.values():
+        other.host.has_started(node, (cluster.incarnations[node] - 1) << 20)
+    cluster.run_until(lambda: node not in dict(sessions.open_sessions()), 60)
+    again = Talk(cluster, node)
+    again.over_steps(30)
+    cluster.run_until(lambda: again.is_answered)
+    assert LOST not in again.heard
+    assert cluster.nodes[node].sessions_lost == 0, "the life that is now is not ended with it"

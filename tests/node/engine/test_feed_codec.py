@@ -41,6 +41,12 @@ def fields(it: Message, payload: bytes) -> tuple[object, ...]:
     )  # fmt: skip
 
 
+def said_by(it: object, but: str = "") -> list[tuple[str, object]]:
+    """Every field of an answer or effect; a compiled class has them without saying so in ``__slots__``."""
+    names = [name for name in dir(type(it)) if not name.startswith("_") and name != but]
+    return [(name, getattr(it, name)) for name in names if not callable(getattr(it, name))]
+
+
 def told(entries: list[FedEntry], payloads: dict[int, bytes]) -> list[object]:
     """What entries say, with the contents that they refer to; runs of deliveries to one consumer are one."""
     said: list[object] = []
@@ -51,8 +57,7 @@ def told(entries: list[FedEntry], payloads: dict[int, bytes]) -> list[object]:
                 content = None
                 if isinstance(result, GetResult) and result.message is not None:
                     content = fields(result.message, payloads[result.message.index])
-                slots = [] if result is None else getattr(result, "__slots__", ())
-                parts = [getattr(result, it) for it in slots if it != "message"]
+                parts = [] if result is None else said_by(result, but="message")
                 answers.append((sequence, results is None, type(result), parts, content))
         deliveries: list[object] = []
         for effect in entry.effects:
@@ -63,7 +68,7 @@ def told(entries: list[FedEntry], payloads: dict[int, bytes]) -> list[object]:
                     content = fields(it, payloads[it.index])
                     deliveries.append((effect.consumer_id, effect.first_delivery_id + place, content))
             elif isinstance(effect, ConsumerMoved):
-                deliveries.append([getattr(effect, name) for name in ConsumerMoved.__slots__])
+                deliveries.append(said_by(effect))
             else:
                 deliveries.append((effect.consumer_id, effect.queue_id))
         said.append((entry.index, answers, deliveries, entry.ended))
