@@ -42,6 +42,7 @@ from mayfly.node.limits import (
     TRANSIENT_BYTES_LOW,
 )
 from mayfly.node.membership.duties import Founder, MembershipDuties
+from mayfly.node.membership.plan_duty import PlanSettings
 from mayfly.node.numbers import CATALOG_GROUP, STARTS_SHIFT, is_transient, node_of
 from mayfly.node.shard import commands
 from mayfly.node.shard.room import Room
@@ -69,17 +70,13 @@ class EngineSettings:
         members_version: int = 0,
         failure_domain: str = "",
         levels: VersionRange = LEVELS,
-        replace_after_ms: int = 0,
-        shards_per_node: int = 0,
+        plan: PlanSettings | None = None,
     ) -> None:
         """`store` names this node's data; `founders` and `members_version` are for `MembershipDuties`;
         `failure_domain` names what this node may be lost together with. `levels` are those
         that the cluster may have as far as it depends on this node: all that it knows, or fewer
-        (`feature_level_limit`). `shards` is how many the cluster was founded with, `shards_per_node` how many it is to
-        have for each member; 0: no more than it has. A member that is silent for `replace_after_ms` is replaced; 0:
-        none is."""
-        self.replace_after_ms: int = replace_after_ms
-        self.shards_per_node: int = shards_per_node
+        (`feature_level_limit`). `shards` is how many the cluster was founded with, `plan` what it follows."""
+        self.plan: PlanSettings = plan or PlanSettings()
         self.failure_domain: str = failure_domain
         self.levels: VersionRange = levels
         self.store: str = store
@@ -176,7 +173,7 @@ class Engine:
         self.spread: CatalogSpread = CatalogSpread(self.host, self._catalog_machine, self.quiet.peer_is_quiet)
         self.membership: MembershipDuties = MembershipDuties(
             self.host, self.catalog, self, settings.founders, settings.members_version, settings.failure_domain,
-            settings.levels, settings.store, self._work, settings.replace_after_ms, settings.shards_per_node,
+            settings.levels, settings.store, self._work, settings.plan,
         )
         self.broker: ClusterEvents | None = None
         self.transient: TransientShards = TransientShards(

@@ -18,11 +18,11 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from mayfly.cluster.host.host import Host
-from mayfly.cluster.versions import LEVEL_FEEDS, LEVEL_PLANS, LEVEL_SHARDS_ADDED, LEVELS, VersionRange
+from mayfly.cluster.versions import LEVEL_FEEDS, LEVEL_PLANS, LEVEL_SHARDS_ADDED, VersionRange
 from mayfly.node.catalog import AddShards, Catalog, CatalogCommand, FoundCluster, MemberGone, MemberRecord, RaiseLevel
 from mayfly.node.limits import SHARDS
 from mayfly.node.membership.group_loads import Work
-from mayfly.node.membership.plan_duty import NEVER, PlanDuty
+from mayfly.node.membership.plan_duty import PlanDuty, PlanSettings
 from mayfly.node.numbers import CATALOG_GROUP
 
 LOOK_EVERY_MS: Final = 250
@@ -61,18 +61,16 @@ class MembershipDuties:
         port: MembershipPort,
         founders: Sequence[Founder],
         version: int,
-        failure_domain: str = "",
-        levels: VersionRange = LEVELS,
-        store: str = "",
-        work: Callable[[int], Work] = lambda group: (0, 0),
-        replace_after_ms: int = NEVER,
-        shards_per_node: int = 0,
+        failure_domain: str,
+        levels: VersionRange,
+        store: str,
+        work: Callable[[int], Work],
+        plan: PlanSettings,
     ) -> None:
         """`founders` are the first members, nobody on a node that joined; `version` that of the members it knows;
-        `store` is what its data is called. `work` and `replace_after_ms` are for `PlanDuty`. So many shards for each
-        member there shall be; 0: as many as there are."""
-        self.plan: PlanDuty = PlanDuty(host, catalog, port, work, replace_after_ms)
-        self._shards_per_node = shards_per_node
+        `store` is what its data is called. `work` and `plan` are for `PlanDuty`."""
+        self.plan: PlanDuty = PlanDuty(host, catalog, port, work, plan)
+        self._shards_per_node = plan.shards_per_node
         self._added_ms = -AGAIN_MS
         self._store = store
         self._failure_domain = failure_domain

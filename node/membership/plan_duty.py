@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from mayfly.cluster.host.host import Host
-from mayfly.cluster.host.plan_moves import next_changes
+from mayfly.cluster.host.plan_moves import NO_LOADS, next_changes
 from mayfly.cluster.versions import LEVEL_PLANS
 from mayfly.node import notice_kinds
 from mayfly.node.catalog import Catalog, CatalogCommand, MemberAway, MemberBack, MemberGone, PlanGroups
@@ -36,6 +36,17 @@ makes one away: who comes and goes is not filled with replicas each time."""
 MS_PER_S: Final = 1_000
 
 
+class PlanSettings:
+    """What a cluster's plan shall follow. A member that is silent for `replace_after_ms` is replaced where it votes;
+    NEVER: none is. There are to be `shards_per_node` shards for each member; 0: as many as there are. Unless `by_load`,
+    groups count alike when votes and leads are evened out."""
+
+    def __init__(self, replace_after_ms: int = NEVER, shards_per_node: int = 0, by_load: bool = True) -> None:
+        self.replace_after_ms: int = replace_after_ms
+        self.shards_per_node: int = shards_per_node
+        self.by_load: bool = by_load
+
+
 class PlanPort(Protocol):
     """What the duty needs of the node around it."""
 
@@ -48,14 +59,15 @@ class PlanDuty:
     """One node's part in it: it tells, and while it leads the catalog it decides."""
 
     def __init__(
-        self, host: Host, catalog: Catalog, port: PlanPort, work: Callable[[int], Work], replace_after_ms: int
+        self, host: Host, catalog: Catalog, port: PlanPort, work: Callable[[int], Work], settings: PlanSettings
     ) -> None:
-        """For `work` see `GroupLoads`. `replace_after_ms` 0: no member is ever taken for away."""
+        """For `work` see `GroupLoads`."""
         self.loads: GroupLoads = GroupLoads(work)
         self._host = host
         self._catalog = catalog
         self._port = port
-        self._replace_after_ms = replace_after_ms
+        self._replace_after_ms = settings.replace_after_ms
+        self._by_load = settings.by_load
         self._known: KnownGroups = KnownGroups()
         self._next_look_ms = 0
         self._seen = -1
@@ -157,7 +169,7 @@ class PlanDuty:
         members = self._catalog.members
         down = [record.id for record in members.with_replicas() if not self._is_heard(record.id, now_ms)]
         self._tell_of_left_alone()
-        loads = self._known.loads()
+        loads = self._known.loads() if self._by_load else NO_LOADS
         moving = self._known.moving(members.plan, members.version, now_ms)
         looked_at = (members.version, down, moving, loads)
         if looked_at == self._fruitless:

@@ -228,6 +228,12 @@ class NodeSettings:
         "a member that is silent for this long is replaced where it votes, by others; it stays a member; 0: never. The "
         "catalog's leader goes by its own value",
     )
+    balance_by_load: bool = _setting(
+        Switch(),
+        True,
+        "whether votes and leaders of shards are evened out by load; else every shard counts alike. The catalog's "
+        "leader goes by its own value",
+    )
     replica_move_bytes_per_second: int = _setting(
         Size(0, _TEBI),
         32 * _MEBI,

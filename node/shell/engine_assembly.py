@@ -15,6 +15,7 @@ from mayfly.node import limits
 from mayfly.node.catalog import Catalog
 from mayfly.node.engine.engine import Engine, EngineSettings
 from mayfly.node.membership.identity import Identity, KnownMembers
+from mayfly.node.membership.plan_duty import PlanSettings
 from mayfly.node.settings import NodeSettings
 from mayfly.node.shell.arrival import founders
 
@@ -68,8 +69,7 @@ def make_engine(
         members_version=members.version,
         failure_domain=failure_domain(settings.failure_domain, socket.gethostname()),
         levels=levels,
-        replace_after_ms=settings.replace_after_ms,
-        shards_per_node=settings.shards_per_node,
+        plan=PlanSettings(settings.replace_after_ms, settings.shards_per_node, settings.balance_by_load),
     )
     return Engine(
         host, engine, read_entry, EntryCache(settings.cache_bytes),

@@ -28,6 +28,7 @@ from mayfly.node.catalog import Catalog
 from mayfly.node.engine.drain import NOT_DRAINING, TEXT_OF_STOP, Drain, DrainSettings
 from mayfly.node.engine.engine import Engine, EngineSettings
 from mayfly.node.limits import CONSUMER_WINDOW_BYTES
+from mayfly.node.membership.plan_duty import PlanSettings
 from simulation.cluster.carried import carried
 from simulation.cluster.machine import Machine, ProcessEnds
 from simulation.cluster.memory_store import SimulatedDisk
@@ -460,7 +461,7 @@ def _make_engine(
         known.version,
         known.failure_domain,
         VersionRange(LEVELS.lowest, profile.level),
-        profile.replace_after_ms,
+        PlanSettings(profile.replace_after_ms),
     )
     return Engine(
         host, settings, read_entry, EntryCache(profile.cache_bytes), random.randrange, life << 20

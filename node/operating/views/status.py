@@ -110,6 +110,7 @@ def _group_steps(
         "role": "leader" if group.leads else "follower",
         "leader": group.leader,
         "leader_name": _name(names, group.leader),
+        "preferred_leader": engine.host.leadership.preferred(group.id),
         "term": group.term,
         "commit": group.committed,
         "applied": group.applied,

@@ -20,6 +20,7 @@ from mayfly.node.broker.broker import Broker
 from mayfly.node.broker.cluster_facade import OnDone
 from mayfly.node.catalog import Catalog
 from mayfly.node.engine.engine import Engine, EngineSettings
+from mayfly.node.membership.plan_duty import PlanSettings
 from mayfly.node.numbers import CATALOG_GROUP
 from simulation.cluster.memory_store import MemoryStore
 from tests.cluster.host.three_hosts import lose
@@ -59,8 +60,7 @@ class NodeWorld(World):
         settings = EngineSettings(
             f"node{id}", cluster.shards, 250, {}, lambda: Catalog(cluster.shards), store=f"store {id}",
             founders=[(i, f"node{i}", f"at:{i}") for i in ids],
-            levels=cluster.levels[id], replace_after_ms=cluster.replace_after_ms,
-            shards_per_node=cluster.shards_per_node,
+            levels=cluster.levels[id], plan=PlanSettings(cluster.replace_after_ms, cluster.shards_per_node),
         )
         store = cluster.stores[id]
         self.id = id

@@ -73,6 +73,7 @@ def test_all_keys_can_be_set_in_all_sources(toml: Any, tmp_path: Path) -> None:
         "log_level": "debug",
         "aiomonitor": "true",
         "amqp_reuse_port": "true",
+        "balance_by_load": "false",
         "failure_domain": "rack-1",
         "ssl_cert_login_from": "subject_alternative_name",
         "ssl_cert_login_san_type": "email",
@@ -113,9 +114,9 @@ def test_all_keys_can_be_set_in_all_sources(toml: Any, tmp_path: Path) -> None:
     by_option = load_settings(options=texts)
     by_variable = load_settings(environment={variable_of(key): text for key, text in texts.items()})
     lines = [f"{key} = {value}" for key, value in numbers.items()]
-    others = ("seeds", "aiomonitor", "amqp_reuse_port", "cluster_secret_demanded")
+    others = ("seeds", "aiomonitor", "amqp_reuse_port", "balance_by_load", "cluster_secret_demanded")
     lines += [f"{key} = '{text}'" for key, text in given.items() if key not in others]
-    lines += ["aiomonitor = true", "amqp_reuse_port = true", "cluster_secret_demanded = false"]
+    lines += ["aiomonitor = true", "amqp_reuse_port = true", "cluster_secret_demanded = false", "balance_by_load = false"]
     lines += [f"seeds = {three.split(',')}"]
     by_file = load_settings(toml("\n".join(lines)))
     assert by_option == by_variable == by_file
