@@ -116,7 +116,8 @@ def test_all_keys_can_be_set_in_all_sources(toml: Any, tmp_path: Path) -> None:
     lines = [f"{key} = {value}" for key, value in numbers.items()]
     others = ("seeds", "aiomonitor", "amqp_reuse_port", "balance_by_load", "cluster_secret_demanded")
     lines += [f"{key} = '{text}'" for key, text in given.items() if key not in others]
-    lines += ["aiomonitor = true", "amqp_reuse_port = true", "cluster_secret_demanded = false", "balance_by_load = false"]
+    lines += ["aiomonitor = true", "amqp_reuse_port = true"]
+    lines += ["cluster_secret_demanded = false", "balance_by_load = false"]
     lines += [f"seeds = {three.split(',')}"]
     by_file = load_settings(toml("\n".join(lines)))
     assert by_option == by_variable == by_file
