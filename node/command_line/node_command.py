@@ -7,20 +7,20 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from mayfly.node.command_line.parent import stop_with_parent
-from mayfly.node.command_line.processes import refuse_surplus, run_processes
+from mayfly.node.command_line.processes import refuse_surplus, resolve_processes, run_processes
 from mayfly.node.local_nodes import exit_codes
 from mayfly.node.local_nodes.local_cluster import ClusterError
 from mayfly.node.settings import NodeSettings, SettingsError, setting_help, setting_keys, setting_kind
 from mayfly.node.settings.kinds import Switch
 from mayfly.node.settings.processes import check_processes
-from mayfly.node.settings.sources import load_settings, no_option_of, option_of
+from mayfly.node.settings.sources import keys_given, load_settings, no_option_of, option_of
 from mayfly.node.shell.build import describe_version, failed_to_compile, why_not_compiled
 from mayfly.node.shell.open_files import allowed_files, raise_open_files_limit, share_out
 from mayfly.node.shell.private_files import keeping_private
@@ -71,9 +71,11 @@ def command(config: Path | None, stop_with_parent: int | None, log_as: str, **op
     click.get_current_context().with_resource(keeping_private())
     # gRPC's own words about peers that come and go; ours are in the log.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
-    given = {key: value for key, value in options.items() if value is not None}
+    given: Mapping[str, object] = {key: value for key, value in options.items() if value is not None}
     try:
         settings = load_settings(config, os.environ, given)
+        configure_logging(settings.log_level, log_as)
+        settings, given = resolve_processes(settings, keys_given(config, os.environ, given), given)
         if settings.processes > 1:
             check_processes(settings)
     except SettingsError as error:
@@ -81,7 +83,6 @@ def command(config: Path | None, stop_with_parent: int | None, log_as: str, **op
     if stop_with_parent is not None:
         _follow_parent(stop_with_parent)
     share_one_heap()
-    configure_logging(settings.log_level, log_as)
     _LOG.info("mayfly %s", describe_version())
     if failed_to_compile():
         _LOG.warning("this build is three times as slow as one that is compiled: %s", why_not_compiled())

@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,10 +25,11 @@ from mayfly.node.local_nodes.local_cluster import (
     taken_addresses,
 )
 from mayfly.node.local_nodes.stop_signals import StopSignals
+from mayfly.node.local_nodes.usable_cores import usable_cores
 from mayfly.node.settings import NodeSettings, SettingsError
-from mayfly.node.settings.kinds import Address
+from mayfly.node.settings.kinds import AUTO, Address
 from mayfly.node.settings.node_settings import MOST_PROCESSES
-from mayfly.node.settings.processes import folder_of, settings_of_process
+from mayfly.node.settings.processes import choose_processes, folder_of, settings_of_process
 
 log = logging.getLogger("mayfly.processes")
 
@@ -98,6 +99,25 @@ def plan_processes(
 def patience_s(settings: NodeSettings) -> float:
     """How long a node may take to stop after SIGTERM: its whole drain, and what comes after."""
     return (settings.drain_notice_ms + settings.drain_timeout_ms) / 1000 + _AFTER_DRAIN_S
+
+
+def found_processes(data_dir: Path) -> int:
+    """The highest number of a process that has data in this folder; 1: none but the first, if that."""
+    further = [number for number in range(2, MOST_PROCESSES + 1) if (data_dir / folder_of(number)).exists()]
+    return max(further, default=1)
+
+
+def resolve_processes(
+    settings: NodeSettings, keys: Collection[str], given: Mapping[str, object]
+) -> tuple[NodeSettings, Mapping[str, object]]:
+    """Settings and options in which `processes` is a number, whatever was said; what auto means is logged. `keys`: the
+    settings that somebody has said, `given`: those of them that are options of this command."""
+    if settings.processes != AUTO:
+        return settings, given
+    cores = usable_cores()
+    chosen = choose_processes(settings, keys, cores, found_processes(settings.data_dir))
+    log.info("processes = auto, cores = %d: %s", cores, ", ".join(f"{key} = {value}" for key, value in chosen.items()))
+    return dataclasses.replace(settings, **chosen), {**given, **chosen}
 
 
 def refuse_surplus(settings: NodeSettings) -> None:

@@ -133,6 +133,25 @@ class Number(Kind[int]):
         return f"a whole number{self._unit} from {self._minimum} to {self._maximum}"
 
 
+AUTO: Final = 0
+"""The value of a `NumberOrAuto` that is to be chosen."""
+
+
+class NumberOrAuto(Number):
+    """A whole number within bounds, or the word auto: AUTO."""
+
+    placeholder = "NUMBER|auto"
+
+    def from_text(self, text: str) -> int:
+        return AUTO if text.strip().lower() == "auto" else super().from_text(text)
+
+    def from_toml(self, value: object) -> int:
+        return AUTO if value == "auto" else super().from_toml(value)
+
+    def hint(self) -> str:
+        return f'{super().hint()}, or "auto"'
+
+
 class Size(Kind[int]):
     """A number of bytes: `67108864`, `"64 MiB"` or `"64MB"`."""
 

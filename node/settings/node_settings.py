@@ -21,6 +21,7 @@ from mayfly.node.settings.kinds import (
     Folder,
     Kind,
     Number,
+    NumberOrAuto,
     OptionalAddress,
     OptionalFile,
     Size,
@@ -114,9 +115,10 @@ class NodeSettings:
         "the version of RabbitMQ that clients and tools are told, and go by",
     )
     processes: int = _setting(
-        Number(1, MOST_PROCESSES),
+        NumberOrAuto(1, MOST_PROCESSES),
         1,
-        "how many nodes to run here as processes: they share clients' addresses, and have other ports each",
+        "how many nodes to run here as processes: they share clients' addresses, and have other ports each; auto: as "
+        "many as there are cores",
     )
     amqp_reuse_port: bool = _setting(
         Switch(), False, "let other nodes on this machine serve the same amqp_address (SO_REUSEPORT)"

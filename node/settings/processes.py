@@ -6,11 +6,19 @@ connections over the processes that listen there (SO_REUSEPORT). All arithmetic 
 """
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, Final
 
 from mayfly.node.settings.kinds import LARGEST_PORT, Address
-from mayfly.node.settings.node_settings import NodeSettings, Problem, SettingsError, hosts_meet, is_any_host, show
+from mayfly.node.settings.node_settings import (
+    MOST_PROCESSES,
+    NodeSettings,
+    Problem,
+    SettingsError,
+    hosts_meet,
+    is_any_host,
+    show,
+)
 
 PORTS_OF_A_PROCESS: Final = {"peer_address": 1, "frames_address": 1, "http_address": 1, "aiomonitor_port": 3}
 """The settings with ports of which each process has its own, and how many: process n has those of process n - 1 and so
@@ -42,6 +50,24 @@ def settings_of_process(settings: NodeSettings, number: int) -> dict[str, Any]:
     own["seeds"] = ()
     own["join"] = settings.reachable_peer_address
     return own
+
+
+SHARDS_OF_A_PROCESS: Final = 4
+"""So many shards at least are founded for each of the processes whose number was chosen: leads can be evened out."""
+
+
+def choose_processes(settings: NodeSettings, given: Collection[str], cores: int, found: int) -> dict[str, int]:
+    """What `processes = auto` means, by key. `given`: the settings that a user has said, which stay as they are;
+    `cores`: how many the processes may use together; `found`: of how many processes there is data here."""
+    processes = min(MOST_PROCESSES, max(cores, found, 1))
+    chosen = {"processes": processes}
+    if processes > 1 and not settings.seeds and settings.join is None:
+        # On one machine more copies outlive nothing that one does not, and each is written to the same disk.
+        if "replication_factor" not in given:
+            chosen["replication_factor"] = 1
+        if "shards" not in given:
+            chosen["shards"] = max(settings.shards, SHARDS_OF_A_PROCESS * processes)
+    return chosen
 
 
 def check_processes(settings: NodeSettings) -> None:

@@ -60,6 +60,12 @@ def load_settings(
     return NodeSettings(**values)
 
 
+def keys_given(config: Path | None, environment: Mapping[str, str], options: Mapping[str, object]) -> set[str]:
+    """The settings that one of the sources of `load_settings` says, which took them."""
+    from_file = {} if config is None else _from_file(config, [])
+    return {*from_file, *_from_environment(environment, []), *options}
+
+
 def suggest(name: str, known: Iterable[str]) -> str:
     """` Did you mean "x"?` where something close is known, else nothing."""
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)

@@ -23,15 +23,17 @@ from mayfly.node.command_line.processes import (
     patience_s,
     plan_processes,
     refuse_surplus,
+    resolve_processes,
 )
 from mayfly.node.command_line.processes import Supervisor as NodeSupervisor
 from mayfly.node.local_nodes import exit_codes
 from mayfly.node.local_nodes.local_cluster import HTTP_OFFSET, PEER_OFFSET
 from mayfly.node.local_nodes.stop_signals import StopSignals
+from mayfly.node.local_nodes.usable_cores import usable_cores
 from mayfly.node.settings import FRAMES_OFFSET, NodeSettings, SettingsError
 from mayfly.node.settings.kinds import Address
-from mayfly.node.settings.processes import check_processes
-from mayfly.node.settings.sources import load_settings
+from mayfly.node.settings.processes import check_processes, choose_processes
+from mayfly.node.settings.sources import keys_given, load_settings
 from tests.integration.nodes import Ports
 from tests.node.command_line.stubs import STUB, is_running
 from tests.waiting import BOUND_S, wait_for
@@ -172,6 +174,63 @@ def test_what_several_processes_can_share() -> None:
 
 
 # ---------------------------------------------------------------------- restarts
+
+
+@pytest.mark.parametrize(
+    ("given", "cores", "found", "chosen"),
+    [
+        ({}, 1, 1, {"processes": 1}),
+        ({}, 2, 1, {"processes": 2, "replication_factor": 1, "shards": 16}),
+        ({}, 16, 1, {"processes": 16, "replication_factor": 1, "shards": 64}),
+        ({}, 500, 1, {"processes": 64, "replication_factor": 1, "shards": 256}),
+        # Data of more processes than there are cores now: each is a member.
+        ({}, 2, 4, {"processes": 4, "replication_factor": 1, "shards": 16}),
+        ({"replication_factor": "3", "shards": "5"}, 4, 1, {"processes": 4}),
+        ({"seeds": "127.0.0.1:25672,10.0.0.2:25672"}, 4, 1, {"processes": 4}),
+        ({"join": "10.0.0.1:25672"}, 4, 1, {"processes": 4}),
+    ],
+)
+def test_auto_follows_the_cores_and_leaves_what_was_said(
+    given: dict[str, object], cores: int, found: int, chosen: dict[str, int]
+) -> None:
+    settings = load_settings(options={"processes": "auto", **given})
+    assert choose_processes(settings, given.keys(), cores, found) == chosen
+
+
+def test_auto_is_told_and_passed_on_to_the_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(3)))
+    config = tmp_path / "mayfly.toml"
+    config.write_text(f'processes = "auto"\nname = "a"\ndata_dir = "{tmp_path}"\n')
+    (tmp_path / "process4").mkdir()
+    environment = {"MAYFLY_SHARDS": "7"}
+    settings = load_settings(config, environment)
+    keys = keys_given(config, environment, {})
+    assert keys == {"processes", "name", "data_dir", "shards"}
+    with caplog.at_level("INFO"):
+        resolved, given = resolve_processes(settings, keys, {})
+    cores = usable_cores()
+    assert cores <= 3
+    assert f"processes = auto, cores = {cores}: processes = 4, replication_factor = 1" in caplog.text
+    assert (resolved.processes, resolved.replication_factor, resolved.shards) == (4, 1, 7)
+    plans = plan_processes(resolved, resolved.amqp_address, given, config)
+    assert [settings_of(plan.arguments()).processes for plan in plans] == [1] * 4
+    assert [settings_of(plan.arguments()).replication_factor for plan in plans] == [1] * 4
+    assert resolve_processes(resolved, keys, given) == (resolved, given), "a number is what it is"
+
+
+@pytest.mark.parametrize(
+    ("text", "cores"),
+    [("max 100000\n", 6), ("250000 100000\n", 3), ("100000 100000\n", 1), ("900000 100000\n", 6), ("1", 6)],
+)
+def test_a_control_group_may_give_fewer_cores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, cores: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(6)))
+    (tmp_path / "cpu.max").write_text(text)
+    assert usable_cores(tmp_path / "cpu.max") == cores
+    assert usable_cores(tmp_path / "none") == 6
 
 
 def test_pauses_double_up_to_a_bound_and_begin_anew_after_a_good_run() -> None:
