@@ -20,8 +20,6 @@ class LmdbRoom:
         self._descriptor = os.open(file, os.O_RDWR | os.O_CLOEXEC)
         self._file_bytes = os.fstat(self._descriptor).st_size
         self._unchecked_bytes = 0
-        self._reserved_bytes = -1
-        """So much may be added before the file is to be lengthened; -1: to be worked out."""
         self._asking = threading.Lock()
         reserve = tables.map_bytes // limits.LOG_RESERVE_DIVISOR
         self.reserve_bytes: int = max(
@@ -90,31 +88,6 @@ class LmdbRoom:
         with self._asking:
             self._demand(added_bytes, reserve_bytes, waiting_bytes, later)
 
-    def demand_at_once(self, added_bytes: int, waiting_bytes: int) -> bool:
-        """As `demand` of what is written later, if that needs no look at the disk; False, and nothing done, if it
-        does. Never waits."""
-        if not self._asking.acquire(blocking=False):
-            return False
-        try:
-            if self._reserved_bytes < 0:
-                self._reserved_bytes = self._work_out_reserved_bytes()
-            known = added_bytes <= self._unchecked_bytes and added_bytes + waiting_bytes <= self._reserved_bytes
-            if known:
-                self._unchecked_bytes -= added_bytes
-            return known
-        finally:
-            self._asking.release()
-
-    def _work_out_reserved_bytes(self) -> int:
-        if self._file_bytes >= self._tables.map_bytes:
-            return self._tables.map_bytes
-        return max(0, (self._file_bytes - self._tables.used_up_bytes() - self.reserve_bytes) // 2)
-
-    def written(self) -> None:
-        """LMDB has taken something: it may have come further into the file."""
-        with self._asking:
-            self._reserved_bytes = -1
-
     def _demand(self, added_bytes: int, reserve_bytes: int, waiting_bytes: int, later: bool) -> None:
         if added_bytes:
             self._unchecked_bytes -= added_bytes
@@ -135,7 +108,6 @@ class LmdbRoom:
     def look_again(self) -> None:
         """LMDB found no room where some was expected: the next demand looks."""
         self._unchecked_bytes = 0
-        self._reserved_bytes = -1
 
     def _lengthen_file(self, needed_bytes: int, added_bytes: int) -> None:
         """Reserve room for the file ahead of use, a step more than needed if possible."""
@@ -148,7 +120,6 @@ class LmdbRoom:
                     return  # Not every file system can do this; then LMDB finds out by itself.
             else:
                 self._file_bytes = target_bytes
-                self._reserved_bytes = -1
                 return
         # Free pages inside the file may do: that is where deletions make room.
         if added_bytes and self._tables.used_up_bytes() - self.used_bytes() < 2 * added_bytes + self.reserve_bytes:

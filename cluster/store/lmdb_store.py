@@ -254,10 +254,6 @@ class LmdbLogStore:
         """Raise `DiskFull` unless so much can be written later, after what waits already."""
         self._room.demand(added_bytes, self._room.reserve_bytes, waiting_bytes, later=True)
 
-    def demand_room_at_once(self, added_bytes: int, waiting_bytes: int) -> bool:
-        """The same without waiting; False if it would have to look."""
-        return self._room.demand_at_once(added_bytes, waiting_bytes)
-
     def _make_room(self, batch: WriteBatch) -> None:
         """Give up what a batch that doesn't fit gives up, so that it fits the next time."""
         with suppress(DiskFull):
@@ -327,7 +323,6 @@ class LmdbLogStore:
             self._tables.note_commit()
         except (lmdb.Error, OSError) as error:
             raise self._write_failure(error) from error
-        self._room.written()
         self._extents.update(extents)
         self._pages.touched(added_bytes + touched_bytes)
         self._pages.let_go_if_due()

@@ -13,7 +13,6 @@ from typing import Final
 
 from mayfly.cluster.log.batch import DiskFailed, DiskFull, StoreDamaged, StoreRefused
 from mayfly.cluster.log.write_ahead_format import FILE_HEADER_BYTES, file_header, file_salt, is_clear
-from mayfly.cluster.store.direct_writes import BLOCK_BYTES, DirectWrites, open_direct
 from mayfly.cluster.store.folder import OUT_OF_ROOM, sync_folder
 
 FILE_NAMES: Final = ("ahead-1", "ahead-2")
@@ -22,9 +21,7 @@ _DRAFT: Final = ".new"
 
 
 class WriteAheadFiles:
-    """The files, open. `append` and `turn` are for one thread at a time, `clear_other` may run beside `append`.
-
-    An append can be made without a thread (`begin_append`, `end_append`) where the system does that (`open_direct`)."""
+    """The files, open. `append` and `turn` are for one thread at a time, `clear_other` may run beside `append`."""
 
     def __init__(self, folder: Path, segment_bytes: int, may_create: bool) -> None:
         """Opens the files, or makes them if there never were any. Raises `StoreDamaged`, `StoreRefused`."""
@@ -33,10 +30,6 @@ class WriteAheadFiles:
         self._ends: list[int] = []
         self._sizes: list[int] = []
         self._active = 0
-        self._headers: list[bytes] = []
-        self._last_blocks: list[bytes] = []
-        """Of each file, what its last block that has something holds of it."""
-        self.direct: DirectWrites | None = None
         self._begun = b""
         """The record that was last begun."""
         self._leftover_ends: list[int] = []
@@ -74,8 +67,6 @@ class WriteAheadFiles:
             self._salts.append(file_salt(image, name))
             self._ends.append(FILE_HEADER_BYTES)
             self._sizes.append(len(image))
-            self._headers.append(image[:FILE_HEADER_BYTES])
-            self._last_blocks.append(image[:FILE_HEADER_BYTES])
             self._leftover_ends.append(0 if is_clear(image) else len(image))
             with suppress(DiskFull):
                 self._clear(number)
@@ -91,36 +82,6 @@ class WriteAheadFiles:
         """Whether there is room for a record; if not, it is the other file's turn."""
         return self._ends[self._active] + len(record) <= self._sizes[self._active]
 
-    def open_direct(self, most_bytes: int) -> None:
-        """Have `direct` from now on, for records of so many bytes at most, if the system does such writes."""
-        self.direct = open_direct(self._paths, most_bytes)
-        for file in range(len(self._paths)):
-            self._uncache(file)
-
-    def begin_append(self, record: bytes) -> bool:
-        """Begin to write and sync a record that fits; False if `append` has to do it."""
-        if self.direct is None or self._is_in_the_way(record):
-            return False
-        active, start = self._active, self._ends[self._active]
-        self._begun = record
-        return self.direct.begin(active, start, self._last_blocks[active], record, self._sizes[active])
-
-    def end_append(self, direct: DirectWrites) -> bool:
-        """The append that was begun has ended: whether it is on disk; if not, `append` has to do it. Raises
-        `DiskFailed`."""
-        try:
-            done = direct.result()
-        except OSError as error:
-            raise DiskFailed(self._text(error)) from error
-        if done:
-            self._appended(self._begun)
-        else:
-            self._note_unfinished()
-        return done
-
-    def _note_unfinished(self) -> None:
-        self._leftover_ends[self._active] = self._ends[self._active] + len(self._begun)
-
     def _is_in_the_way(self, record: bytes) -> bool:
         """Whether there are parts of another record where this one is to be. Its own are written over as they are."""
         return bool(self._leftover_ends[self._active]) and record != self._begun
@@ -130,14 +91,6 @@ class WriteAheadFiles:
         writing it once more. Raises `DiskFull` (it is to be called again), `DiskFailed`."""
         self._clear(self._active)
 
-    def _appended(self, record: bytes) -> None:
-        active = self._active
-        self._leftover_ends[active] = 0
-        self._ends[active] += len(record)
-        inside = self._ends[active] % BLOCK_BYTES
-        rest = b"" if len(record) >= inside else self._last_blocks[active]
-        self._last_blocks[active] = rest + record[len(record) - min(inside, len(record)) :]
-
     def append(self, record: bytes) -> None:
         """Write a record that fits, and sync it. Raises `DiskFull` (see `clear_unfinished`), `DiskFailed`."""
         if self._is_in_the_way(record):
@@ -146,10 +99,10 @@ class WriteAheadFiles:
         try:
             self._write_synced(self._active, record, self._ends[self._active])
         except DiskFull:
-            self._note_unfinished()
+            self._leftover_ends[self._active] = self._ends[self._active] + len(record)
             raise
-        self._uncache(self._active)
-        self._appended(record)
+        self._leftover_ends[self._active] = 0
+        self._ends[self._active] += len(record)
 
     def turn(self) -> None:
         """The other file takes records from now on. Both have to be clear behind their records."""
@@ -162,7 +115,6 @@ class WriteAheadFiles:
         if self._ends[other] > FILE_HEADER_BYTES:
             self._leftover_ends[other] = self._ends[other]
             self._ends[other] = FILE_HEADER_BYTES
-            self._last_blocks[other] = self._headers[other]
         self._clear(other)
 
     def _clear(self, number: int) -> None:
@@ -172,7 +124,6 @@ class WriteAheadFiles:
             return
         self._write_synced(number, bytes(end - start), start)
         self._leftover_ends[number] = 0
-        self._uncache(number)
 
     def _write_synced(self, number: int, data: bytes, start: int) -> None:
         """Raises `DiskFull`: any part of it may be there, and all of it is to be written once more; `DiskFailed`.
@@ -186,20 +137,11 @@ class WriteAheadFiles:
                 raise DiskFull(self._text(error)) from error
             raise DiskFailed(self._text(error)) from error
 
-    def _uncache(self, number: int) -> None:
-        """What was written through the page cache leaves it: a direct write would have to wait for that."""
-        if self.direct is not None:
-            with suppress(OSError):
-                os.posix_fadvise(self._descriptors[number], 0, 0, os.POSIX_FADV_DONTNEED)
-
     def _text(self, error: OSError) -> str:
         return f"{self._paths[0].parent / 'ahead-*'}: {error.strerror}"
 
     def close(self) -> None:
         """Close the files."""
-        if self.direct is not None:
-            self.direct.close()
-            self.direct = None
         for descriptor in self._descriptors:
             os.close(descriptor)
         self._descriptors = []

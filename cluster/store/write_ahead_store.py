@@ -7,8 +7,7 @@ comes. At start the records beyond the noted one are replayed (`gathered`).
 
 Batches with snapshots, and large ones, go to the log file at once, together with all that gathered before them.
 
-`write` blocks until a batch is durable. `begin` and `end` do the same for most batches without a thread, where the
-system can (`direct_writes`).
+`write` blocks until a batch is durable.
 """
 
 import threading
@@ -31,20 +30,6 @@ from mayfly.cluster.log.write_ahead_format import encode_record, may_be_recorded
 from mayfly.cluster.raft import Entry
 from mayfly.cluster.store.lmdb_store import LmdbLogStore, extent_after
 from mayfly.cluster.store.write_ahead_files import WriteAheadFiles
-
-
-class _Begun:
-    """A batch that is being written without a thread."""
-
-    __slots__ = ("batch", "extents", "needed_bytes", "record_bytes")
-
-    def __init__(
-        self, batch: WriteBatch, extents: dict[int, tuple[int, int]], needed_bytes: int, record_bytes: int
-    ) -> None:
-        self.batch = batch
-        self.extents = extents
-        self.needed_bytes = needed_bytes
-        self.record_bytes = record_bytes
 
 
 class WriteAheadStore:
@@ -83,7 +68,6 @@ class WriteAheadStore:
         self._move_error: BaseException | None = None
         self._failed = ""
         self._extents: dict[int, tuple[int, int]] = {}
-        self._begun: _Begun | None = None
         self._log_file = LmdbLogStore(path, map_size_bytes, node_identity)
         try:
             moved = self._log_file.moved()
@@ -192,78 +176,6 @@ class WriteAheadStore:
                 raise
             self._extents.update(extents)
 
-    def open_direct(self) -> int | None:
-        """Have `begin` from now on: a descriptor that becomes readable when `end` can be called; None where the system
-        does not write without a thread."""
-        self._files.open_direct(2 * self._record_max_bytes)
-        return None if self._files.direct is None else self._files.direct.told
-
-    def begin(self, batch: WriteBatch) -> bool:
-        """Begin to write a batch, of which `end` tells more; False if `write` has to do it. Never blocks. Between the
-        two, whatever else is called from other threads waits, and nobody may change the batch.
-
-        Raises `DiskFailed`, `ValueError`."""
-        if self._files.direct is None or not self._lock.acquire(blocking=False):
-            return False
-        try:
-            self._begun = self._begin(batch)
-        finally:
-            if self._begun is None:
-                self._lock.release()
-        return self._begun is not None
-
-    def _begin(self, batch: WriteBatch) -> _Begun | None:
-        self._refuse_after_failure()
-        extents = self._extents_after(batch)
-        if not may_be_recorded(batch, self._record_max_bytes):
-            return None
-        needed_bytes = self._log_file.needed_bytes(batch)
-        if not self._log_file.demand_room_at_once(needed_bytes, self._waiting_bytes()):
-            return None
-        record = encode_record(self._number + 1, batch, self._files.salt)
-        if not self._files.fits(record) or self._gathered.memory_bytes > 2 * self._segment_bytes:
-            return None
-        if not self._files.begin_append(record):
-            return None
-        return _Begun(batch, extents, needed_bytes, len(record))
-
-    def end(self, wait: bool = False) -> bool | None:
-        """Whether the batch that was begun is on disk; False: `write` has to do it. None: it is not known yet, which
-        `wait` waits for. Raises `DiskFailed`."""
-        begun, direct = self._begun, self._files.direct
-        assert begun is not None
-        assert direct is not None
-        try:
-            if not direct.ended(wait):
-                return None
-        except OSError as unknown:
-            self._begun, self._failed = None, f"nobody knows how a write ended: {unknown}"
-            self._lock.release()
-            raise DiskFailed(self._failed) from unknown
-        self._begun = None
-        try:
-            done = self._files.end_append(direct)
-            if done:
-                self._note_record(begun.batch, begun.needed_bytes, begun.record_bytes)
-                self._extents.update(begun.extents)
-        except DiskFailed as error:
-            self._failed = str(error)
-            raise
-        finally:
-            self._lock.release()
-        return done
-
-    def take_notice(self) -> None:
-        """That the descriptor of `open_direct` is readable is known."""
-        if self._files.direct is not None:
-            self._files.direct.take_notice()
-
-    def _note_record(self, batch: WriteBatch, needed_bytes: int, record_bytes: int) -> None:
-        with self._parts:
-            self._gathered.add(batch, needed_bytes)
-        self._number += 1
-        self.written_bytes += record_bytes
-
     def _refuse_after_failure(self) -> None:
         if isinstance(self._move_error, Exception) and not isinstance(self._move_error, DiskFull):
             self._failed = self._failed or str(self._move_error)
@@ -291,7 +203,10 @@ class WriteAheadStore:
             self._files.append(record)
         except DiskFull:
             return False
-        self._note_record(batch, needed_bytes, len(record))
+        with self._parts:
+            self._gathered.add(batch, needed_bytes)
+        self._number += 1
+        self.written_bytes += len(record)
         return True
 
     def _write_through(self, batch: WriteBatch) -> None:

@@ -123,7 +123,7 @@ def assemble(
     def make_outlets(drive: Drive) -> Outlets:
         listener = _make_listener(settings, broker, drive.schedule_pump, tls, files)
         transport = _make_transport(settings, opened, drive, membership, known)
-        return Outlets(LogWriter(opened.store, loop, drive.written, opened.store), transport, listener)
+        return Outlets(LogWriter(opened.store, loop, drive.written), transport, listener)
 
     drive = Drive(loop, engine, clock, ending, settings.tick_ms, make_outlets)
     writer, transport, listener = drive.writer, drive.transport, drive.listener

@@ -5,7 +5,6 @@ from tests.bugs.bug import Bug
 HOSTS = "tests/simulation/test_host_simulation.py::"
 AHEAD_FORMAT = "tests/cluster/log/test_write_ahead_format.py::"
 AHEAD_STORE = "tests/cluster/store/test_write_ahead_store.py::"
-DIRECT = "tests/cluster/store/test_direct_writes.py::"
 
 FLIPS = "tests/cluster/store/test_flipped_bits.py::"
 LAST_COMMIT = "tests/cluster/store/test_last_commit.py::"
@@ -91,30 +90,6 @@ LOG_BUGS = [
         "            _sync(self._descriptors[number])\n",
         "            pass\n",
         AHEAD_STORE + "test_a_small_write_is_one_append_and_one_sync_and_the_log_file_is_left_alone",
-        "assert",
-    ),
-    Bug(
-        "has the kernel write without a sync",
-        "cluster/store/direct_writes.py",
-        "os.O_DIRECT | os.O_DSYNC",
-        "os.O_DIRECT",
-        DIRECT + "test_a_direct_write_is_a_synced_one",
-        "assert",
-    ),
-    Bug(
-        "takes a direct write for done when it has begun",
-        "cluster/store/write_ahead_store.py",
-        "if not direct.ended(wait):",
-        "if not direct.ended(wait) and wait:",
-        DIRECT + "test_what_has_not_ended_is_not_noted",
-        "assert",
-    ),
-    Bug(
-        "writes over the octets that stand before a record",
-        "cluster/store/direct_writes.py",
-        "buffer[:inside] = before",
-        "buffer[:inside] = bytes(inside)",
-        DIRECT + "test_records_end_where_the_next_begin",
         "assert",
     ),
     Bug(

@@ -28,7 +28,6 @@ from mayfly.cluster.store import write_ahead_files
 from mayfly.node.command_line import main
 
 sync = write_ahead_files._sync
-result = write_ahead_files.DirectWrites.result
 
 def fail(descriptor):
     folder = Path(os.readlink(f"/proc/self/fd/{descriptor}")).parent.parent
@@ -39,12 +38,7 @@ def failing(descriptor):
     fail(descriptor)
     sync(descriptor)
 
-def failing_result(self):
-    fail(self._descriptors[0])
-    return result(self)
-
 write_ahead_files._sync = failing
-write_ahead_files.DirectWrites.result = failing_result
 main()
 '''
 
