@@ -13,7 +13,8 @@ from mayfly.cluster.group.group import Group
 from mayfly.cluster.group.sessions import KIND_INTERNAL, SessionSender, encode_batch
 from mayfly.cluster.group.state_machine import Effect, StateMachine
 from mayfly.cluster.host.frame import Frame
-from mayfly.cluster.host.host import Host, HostOutput, HostParts
+from mayfly.cluster.host.host import Host, HostOutput
+from mayfly.cluster.host.parts import HostParts
 from mayfly.cluster.host.settings import HostSettings
 from mayfly.cluster.log.batch import StoredGroup, WriteBatch
 from mayfly.cluster.log.group_log import EntryCache

@@ -147,7 +147,7 @@ GROUP_BUGS = [
     ),
     Bug(
         "lets an earlier life's session be because its node is heard",
-        "cluster/host/host.py",
+        "cluster/host/silent_sessions.py",
         "if is_heard and incarnation >= self._lives.get(node, 0):",
         "if is_heard:",
         FEEDING + "test_what_an_earlier_life_of_a_node_began_ends_though_it_has_nothing_to_say",
