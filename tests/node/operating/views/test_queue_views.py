@@ -92,7 +92,7 @@ def test_every_node_shows_the_same_of_a_queue(brokers: ThreeBrokers, client: Cli
         assert row["next_deadline_ms"] is None and row["next_deadline_in_ms"] is None
         assert row["lease"] is None and row["last_use"] == GOT
         assert row["settings"]["dead_letter_routing_key"] == "dead" and row["settings"]["max_length"] == 9
-        assert row["applied"] == brokers.nodes[id].engine.group(row["shard"]).applied
+        assert row["applied"] == brokers.nodes[id].engine.host.groups[row["shard"]].applied
         assert row["leader"] != 0 and row["policy"] is None
 
 
@@ -412,7 +412,7 @@ def test_d8_a_listing_reads_so_many_keys_and_bytes(
         pass_ms(brokers, 50)  # an entry each
     brokers.run_until(lambda: metric(brokers, 1, "mayfly_parked") == 6)
     engine = brokers.nodes[1].engine
-    log = engine.group(shard_of(brokers.nodes[1], "q").shard_id).log
+    log = engine.host.groups[shard_of(brokers.nodes[1], "q").shard_id].log
     log._cache.discard_group(log.group)
 
     seeing = Seeing(brokers, 1)
