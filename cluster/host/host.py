@@ -173,9 +173,9 @@ class Host:
     def set_draining(self, draining: bool) -> None:
         """Hand over all that is led here, and lead nothing as long as others can; or take part again. Not stored."""
         self._draining.set(draining)
-        self._say_whether_draining()
+        self._announce_draining()
 
-    def _say_whether_draining(self) -> None:
+    def _announce_draining(self) -> None:
         for peer in self.peers:
             self.send_notice(peer, notice_kinds.DRAINING, self._draining.word())
 
@@ -198,7 +198,7 @@ class Host:
         stuck, quick = self.disk.is_stuck(now_ms), self.disk.may_lead(now_ms)
         # All groups' heartbeats and the clocks' go in one frame: a frame costs more than what is in it.
         since_heartbeat = self._ticks % self.settings.group.heartbeat_ticks
-        beats = since_heartbeat + 1 == self.settings.group.heartbeat_ticks
+        heartbeat_is_due = since_heartbeat + 1 == self.settings.group.heartbeat_ticks
         self._ticks += 1
         for session in self.sessions.values():
             if session.is_fed and (session.is_broken or not session.sender.idle or self._feeding.waits(session)):
@@ -215,15 +215,15 @@ class Host:
             if group.intake.reading_from:
                 self._input.read_snapshot(group, now_ms)
             group.tick(now_ms, not outvoted and (quick or group.raw.decides_alone))
-            if beats and group.leads:
+            if heartbeat_is_due and group.leads:
                 self._heartbeats.are_due(group)
             if group.has_work:
                 self._dirty[group.id] = None
-        if beats:
+        if heartbeat_is_due:
             self._heartbeat(now_ms)
         self._draining.disk_was_late = not quick or self.disk_pace.slow
-        if self._draining.is_to_be_said(now_ms):
-            self._say_whether_draining()
+        if self._draining.announcement_is_due(now_ms):
+            self._announce_draining()
         if self._draining.here:
             self._all_have_work(self.leadership.drain(now_ms))
         if now_ms >= self._next_balance_ms:

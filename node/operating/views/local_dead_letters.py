@@ -79,7 +79,7 @@ class LanesPart(NamedTuple):
     place: int | None
 
 
-class DeadLetterOffice:
+class LocalDeadLetters:
     """For one node, about the shards that it has."""
 
     def __init__(self, engine: Engine) -> None:
