@@ -19,7 +19,7 @@ from mayfly.node.operating.ports.queue_selection import QueueSelection
 from mayfly.node.operating.views.lanes import lane_steps
 from mayfly.node.operating.views.queue_metrics import queue_metrics
 from mayfly.node.operating.views.queue_views import FORGET_AFTER_MS, INDEXES, LOOKED_AT
-from mayfly.node.operating.views.status import LANES_SHOWN, engine_metrics
+from mayfly.node.operating.views.status import LANES_SHOWN
 from mayfly.node.shard.lease import CONSUMED, CREATED, DECLARED, GOT, RELEASED
 from mayfly.node.shard.message import Message
 from mayfly.node.shard.room import ANY_ROOM, Room
@@ -27,7 +27,7 @@ from mayfly.node.shard.shard import Shard
 from mayfly.node.shard.waiting import CHUNK
 from tests.node.broker.three_brokers import NodeWorld, ThreeBrokers
 from tests.node.conftest import Client
-from tests.node.operating.seeing import Seeing
+from tests.node.operating.seeing import Seeing, engine_metrics
 
 SOON_MS = 500
 """Heartbeats and entries have reached everybody by then."""
