@@ -126,7 +126,7 @@ MAX_TERM: Final = (1 << 62) - 1
 MAX_NAME_LENGTH: Final = 255
 """Longest name of a node or a cluster id, in characters."""
 
-MAX_SAID_LENGTH: Final = 500
+MAX_PEER_TEXT_LENGTH: Final = 500
 """So much of a text that somebody else has made up goes into the log."""
 
 MIN_SECRET_LENGTH: Final = 16

@@ -46,7 +46,7 @@ class VersionRange:
         return str(self.lowest) if self.lowest == self.highest else f"{self.lowest} to {self.highest}"
 
 
-def said_range(lowest: int, highest: int) -> VersionRange | None:
+def range_of_peer(lowest: int, highest: int) -> VersionRange | None:
     """The range that a node says it knows; None if that is none. One from before there were ranges says nothing of
     `highest` (0): it knows `lowest` alone, and, where it says nothing at all, the first version."""
     lowest = lowest or 1

@@ -19,7 +19,7 @@ ACKS_HELD_MS: Final = 5
 its writes on every node. A client that vanishes meanwhile has them count; a node that dies has them delivered again."""
 
 BATCH_BYTES: Final = 512 * KIB
-"""A batch is sealed at this size: below it, the longer the way takes, the larger batches become by themselves."""
+"""A batch is closed at this size: below it, the longer the way takes, the larger batches become by themselves."""
 
 ENTRY_BYTES: Final = 1 * MIB
 """Largest log entry made of several batches. A single larger message still makes one entry."""

@@ -152,7 +152,7 @@ Waiter = Callable[[object], None]
 
 
 class _Batch:
-    """A sealed batch on its way: its bytes, and who waits for which of its answers."""
+    """A closed batch on its way: its bytes, and who waits for which of its answers."""
 
     __slots__ = ("commands", "kind", "sent_ms", "sequence", "size_bytes", "waiters")
 
@@ -165,7 +165,7 @@ class _Batch:
         waiters: "list[tuple[bool, Waiter | None]]",
     ) -> None:
         self.kind = kind
-        """Sealed with it: a batch that is repeated says what it said at first."""
+        """Closed with it: a batch that is repeated says what it said at first."""
         self.sequence = sequence
         self.commands = commands
         self.size_bytes = size_bytes
@@ -190,7 +190,7 @@ class SessionSender:
         self.held_until_ms: int = NOT_HELD
         """When what is gathered has to go, if nothing else does before; NOT_HELD unless it waits for company."""
         self.kind: int = KIND_SESSION
-        """Of the batches that are sealed from now on: KIND_SESSION or KIND_FED."""
+        """Of the batches that are closed from now on: KIND_SESSION or KIND_FED."""
         self._next_sequence = 1
         self._gathered: deque[tuple[list[bytes], int, list[tuple[bool, Waiter | None]]]] = deque()
         self._parts: list[bytes] = []

@@ -13,8 +13,8 @@ one, and whoever hands a group over proposes nothing until the attempt is given 
 
 from typing import Final
 
-SAID_EVERY_MS: Final = 1000
-REMEMBERED_MS: Final = 3 * SAID_EVERY_MS
+ANNOUNCE_EVERY_MS: Final = 1000
+REMEMBERED_MS: Final = 3 * ANNOUNCE_EVERY_MS
 TRANSFER_AGAIN_MS: Final = 500
 """A handover that has come to nothing is tried with the next one after so long."""
 
@@ -31,14 +31,14 @@ class Draining:
         self.disk_was_late: bool = False
         """Whether this node wants no lead because of its disk, which hangs, did so a moment ago, or is slow."""
         self._heard: dict[int, tuple[bytes, int]] = {}
-        self._said = _NEITHER
-        self._next_said_ms = 0
+        self._announced = _NEITHER
+        self._next_announcement_ms = 0
         self._attempts: dict[int, tuple[int, int]] = {}
 
     def set(self, here: bool) -> None:
         """This node drains, or does not any more. Who calls this says so to the peers."""
         self.here = here
-        self._said, self._next_said_ms = self.word(), 0
+        self._announced, self._next_announcement_ms = self.word(), 0
         self._attempts.clear()
 
     def word(self) -> bytes:
@@ -47,12 +47,12 @@ class Draining:
             return _DRAINS
         return _WANTS_NO_LEAD if self.disk_was_late else _NEITHER
 
-    def is_to_be_said(self, now_ms: int) -> bool:
+    def announcement_is_due(self, now_ms: int) -> bool:
         """Whether it is time to say the word: it is another one, or has to be said once more."""
         word = self.word()
-        if word == self._said and (word == _NEITHER or now_ms < self._next_said_ms):
+        if word == self._announced and (word == _NEITHER or now_ms < self._next_announcement_ms):
             return False
-        self._said, self._next_said_ms = word, now_ms + SAID_EVERY_MS
+        self._announced, self._next_announcement_ms = word, now_ms + ANNOUNCE_EVERY_MS
         return True
 
     def heard(self, peer: int, data: bytes, now_ms: int) -> bool:
@@ -75,8 +75,8 @@ class Draining:
         return self._word_of(peer, now_ms) == _WANTS_NO_LEAD
 
     def _word_of(self, peer: int, now_ms: int) -> bytes:
-        word, said_ms = self._heard.get(peer, (_NEITHER, now_ms))
-        return word if now_ms - said_ms <= REMEMBERED_MS else _NEITHER
+        word, heard_ms = self._heard.get(peer, (_NEITHER, now_ms))
+        return word if now_ms - heard_ms <= REMEMBERED_MS else _NEITHER
 
     def attempt(self, group: int, successors: int, now_ms: int) -> int:
         """Which of so many successors a group is handed to now; -1: it is too early for another attempt."""

@@ -53,7 +53,7 @@ class BadFeeding(Exception):
 class _Fed:
     """What this node knows of the feed of one of its sessions."""
 
-    __slots__ = ("asked", "heard_ms", "is_answered", "parts", "said")
+    __slots__ = ("asked", "heard_ms", "is_answered", "parts", "reported")
 
     def __init__(self) -> None:
         self.asked: Leader = NO_LEADER
@@ -63,8 +63,8 @@ class _Fed:
         """When it asked, or was told something, last."""
         self.parts: list[bytes] = []
         """Of an entry whose last part has not come."""
-        self.said: tuple[int, int] = (0, 0)
-        """The incarnation and cursor that it told last."""
+        self.reported: tuple[int, int] = (0, 0)
+        """The incarnation and cursor that it reported last."""
 
 
 class Feeding:
@@ -86,7 +86,7 @@ class Feeding:
         self._send = send
         self._leaders: dict[int, Leader] = {}
         """Of groups, as their leaders say to those who are no members."""
-        self._said_out: dict[int, int] = {}
+        self._excluded_at: dict[int, int] = {}
         """How long the log was when such a leader said so."""
         self._fed: dict[int, _Fed] = {}
         self._told: dict[int, dict[int, tuple[int, int]]] = {}
@@ -182,17 +182,17 @@ class Feeding:
     def leader_of(self, id: int) -> Leader:
         """The node that leads a group and its term, as far as this node knows; (0, 0): it knows of none."""
         group = self._groups.get(id)
-        said = self._leaders.get(id, NO_LEADER)
-        if group is not None and group.leader and group.term >= said[1]:
+        told = self._leaders.get(id, NO_LEADER)
+        if group is not None and group.leader and group.term >= told[1]:
             return group.leader, group.term
-        return said
+        return told
 
     def _take_leads(self, peer: int, data: bytes) -> list[int]:
         led: list[int] = []
         for id, term, last_index in _LEADS.iter_unpack(data):
             if id in self._sessions and term >= self._leaders.get(id, NO_LEADER)[1]:
                 self._leaders[id] = (peer, term)
-                self._said_out[id] = last_index
+                self._excluded_at[id] = last_index
                 led.append(id)
         return led
 
@@ -200,7 +200,7 @@ class Feeding:
         """Whether the leader that is known of has said that this node is no member of a group, later than anything that
         the replica here has heard: its log would else go further, with the change that made it one."""
         term = self._leaders.get(group.id, NO_LEADER)[1]
-        return term >= group.term and self._said_out.get(group.id, -1) >= group.raw.last_index
+        return term >= group.term and self._excluded_at.get(group.id, -1) >= group.raw.last_index
 
     # ------------------------------------------------------------------ on the node that is fed
 
@@ -292,10 +292,10 @@ class Feeding:
         leads: dict[int, list[bytes]] = {}
         for group in self._groups.values():
             if group.established:
-                said = _leads(group)
+                notice = _leads(group)
                 for peer in peers:
                     if not group.has_member(peer):
-                        leads.setdefault(peer, []).append(said)
+                        leads.setdefault(peer, []).append(notice)
                 self._move_on(group)
         for peer, told in leads.items():
             self._send(peer, notice_kinds.LEADS, b"".join(told))
@@ -303,8 +303,8 @@ class Feeding:
         for id, fed in self._fed.items():
             session = self._sessions[id]
             at = (session.sender.incarnation, session.cursor)
-            if session.is_fed and at != fed.said:
-                fed.said = at
+            if session.is_fed and at != fed.reported:
+                fed.reported = at
                 for peer in {*replicas(id), self.leader_of(id)[0]}:
                     if peer and peer != self._node:
                         cursors.setdefault(peer, []).append(_RESUME.pack(id, *at))

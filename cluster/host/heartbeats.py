@@ -5,8 +5,8 @@ it costs a hundred times that, and an idle node does little else. What a heartbe
 ordinary case (another term, another leader, a log that is too short) becomes the Raft message that it stands for, and
 goes the way of all messages.
 
-    beats    (group u16, term u64, commit u64)*
-    answers  (group u16, term u64)*
+    heartbeats    (group u16, term u64, commit u64)*
+    answers       (group u16, term u64)*
 """
 
 import struct
@@ -18,7 +18,7 @@ from mayfly.cluster.group.group import Group
 from mayfly.cluster.host.frame import Frame
 from mayfly.cluster.raft import MessageType, RaftMessage
 
-_BEAT: Final = struct.Struct("<HQQ")
+_HEARTBEAT: Final = struct.Struct("<HQQ")
 _ANSWER: Final = struct.Struct("<HQ")
 
 GroupMessage = tuple[int, RaftMessage]
@@ -42,12 +42,12 @@ class GroupHeartbeats:
         """The group is led here, and its heartbeat is due."""
         term = group.term
         for peer, commit in group.raw.heartbeats():
-            self._due.setdefault(peer, []).append(_BEAT.pack(group.id, term, commit))
+            self._due.setdefault(peer, []).append(_HEARTBEAT.pack(group.id, term, commit))
 
     def take_due(self) -> list[tuple[int, bytes]]:
         """(peer, notice) of what became due."""
         due, self._due = self._due, {}
-        return [(peer, b"".join(beats)) for peer, beats in due.items()]
+        return [(peer, b"".join(heartbeats)) for peer, heartbeats in due.items()]
 
     def answer(self, peer: int, frame: Frame) -> None:
         """A frame leaves for a peer: the answers go with it."""
@@ -59,12 +59,12 @@ class GroupHeartbeats:
     def take_heartbeats(self, peer: int, data: bytes) -> tuple[list[int], list[GroupMessage]]:
         """Heartbeats of a peer: the groups in which something is to be done by them, and what was not ordinary as
         messages. Raises BadHeartbeats."""
-        if len(data) % _BEAT.size:
-            raise BadHeartbeats(f"heartbeats in {len(data)} bytes, a multiple of {_BEAT.size} expected")
+        if len(data) % _HEARTBEAT.size:
+            raise BadHeartbeats(f"heartbeats in {len(data)} bytes, a multiple of {_HEARTBEAT.size} expected")
         changed: list[int] = []
         messages: list[GroupMessage] = []
         answers = self._answers.setdefault(peer, {})
-        for id, term, commit in _BEAT.iter_unpack(data):
+        for id, term, commit in _HEARTBEAT.iter_unpack(data):
             group = self._groups.get(id)
             if group is None or group.rebuild is not None or not group.raw.hear_beat(peer, term, commit):
                 messages.append((id, RaftMessage(MessageType.HEARTBEAT, self._node, peer, term, commit=commit)))

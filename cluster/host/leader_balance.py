@@ -7,13 +7,13 @@ STABLE_BEFORE_TRANSFER_MS: Final = 3000
 
 FIRST_PAUSE_MS: Final = 500
 LONGEST_PAUSE_MS: Final = 60_000
-"""Between two attempts of one group: a preferred leader that does not keep the office, or does not get it, is tried
+"""Between two attempts of one group: a preferred leader that does not keep the lead, or does not get it, is tried
 again after pauses that double."""
 
 LASTED_PAUSES: Final = 4
 LASTED_MS: Final = 10_000
 """After so many of its pauses, and so long, without an attempt a group is a new case: the preferred leader had kept the
-office, and something else has ended that. One that is given back at once is handed over again as soon as the pause is
+lead, and something else has ended that. One that is given back at once is handed over again as soon as the pause is
 over."""
 
 

@@ -6,7 +6,7 @@ another one stopped. The order of the steps is what keeps a group safe and avail
 1. Who is to have a replica and has none becomes a learner: it is sent the log, and counts for nothing.
 2. When all future voters have caught up, one joint change makes them voters and takes the vote from the others.
    Until then the old voters stay: replicas are rebuilt elsewhere before any is given up.
-3. A leader that is not among the future voters stays a voter in that change, hands its office to one that is, and the
+3. A leader that is not among the future voters stays a voter in that change, hands its lead to one that is, and the
    next leader takes the vote from it.
 4. Who is to have no replica goes last, as a learner, and not before its clients are told by others
    (`cluster.host.feeding`).
@@ -20,7 +20,7 @@ from mayfly.cluster.raft import ConfChangeSingle, ConfChangeTransition, ConfChan
 
 
 class HandOver:
-    """The step is that the leader hands its office to `node`."""
+    """The step is that the leader hands its lead to `node`."""
 
     __slots__ = ("node",)
 

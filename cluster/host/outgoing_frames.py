@@ -19,13 +19,13 @@ class OutgoingFrames:
     """The frames of one node, as they are until the next pump; `groups` may grow."""
 
     def __init__(
-        self, node: int, peers: list[int], groups: Mapping[int, Group], liveness: Liveness, beats: GroupHeartbeats
+        self, node: int, peers: list[int], groups: Mapping[int, Group], liveness: Liveness, heartbeats: GroupHeartbeats
     ) -> None:
         self.peers: list[int] = peers
         """Those who are members: entries may come late to these alone."""
         self._node = node
         self._groups = groups
-        self._heartbeats = beats
+        self._heartbeats = heartbeats
         self._delayed_appends: DelayedAppends = DelayedAppends(node, groups, liveness.is_there)
         self._frames: dict[int, Frame] = {}
         self._unhurried: dict[int, dict[tuple[int, int], tuple[int, RaftMessage]]] = {}

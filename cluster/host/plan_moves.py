@@ -114,12 +114,12 @@ class _Planner:
         self._is = situation
         self._plan = {group: list(voters) for group, voters in situation.plan.items()}
         self._changed: dict[int, None] = {}
-        self._coming: set[int] = set()
-        self._going: set[int] = set()
+        self._receiving: set[int] = set()
+        self._giving: set[int] = set()
         for group, present in situation.moving.items():
             planned = self._plan.get(group, [])
-            self._coming.update(node for node in planned if present and node not in present)
-            self._going.update(node for node in present if node not in planned)
+            self._receiving.update(node for node in planned if present and node not in present)
+            self._giving.update(node for node in present if node not in planned)
         self._votes = dict.fromkeys(situation.nodes, 0)
         self._leads = dict.fromkeys(situation.nodes, 0)
         for group, voters in self._plan.items():
@@ -175,21 +175,21 @@ class _Planner:
         )
 
     def _may_go(self, node: int) -> bool:
-        return node not in self._going or node in self._is.missing
+        return node not in self._giving or node in self._is.missing
 
     def _candidates(self, voters: Sequence[int]) -> list[int]:
         """Who could vote as well; some of them may be busy."""
         return [node for node in self._is.usable if node not in voters]
 
-    def _put(self, group: int, voters: list[int], coming: int | None, going: int | None) -> None:
+    def _put(self, group: int, voters: list[int], receiver: int | None, giver: int | None) -> None:
         self._count(group, self._plan[group], -1)
         self._plan[group] = voters
         self._count(group, voters, 1)
         self._changed[group] = None
-        if coming is not None:
-            self._coming.add(coming)
-        if going is not None:
-            self._going.add(going)
+        if receiver is not None:
+            self._receiving.add(receiver)
+        if giver is not None:
+            self._giving.add(giver)
 
     # ------------------------------------------------------------------ 1: who is away or leaves
 
@@ -200,22 +200,22 @@ class _Planner:
         present = self._is.moving.get(group) or voters
         if wanted is None or not self._is.has_majority(present):
             return False
-        kept, going = wanted
+        kept, giver = wanted
         # A move to a node that has gone meanwhile would never end: the next one takes its place.
-        if group in self._changed or (group in self._is.moving and (going is None or going in present)):
+        if group in self._changed or (group in self._is.moving and (giver is None or giver in present)):
             return True
-        if going is not None and not self._may_go(going):
+        if giver is not None and not self._may_go(giver):
             return True
-        coming: int | None = None
+        receiver: int | None = None
         candidates = self._candidates(voters)
         if len(kept) < self._is.count and candidates:
             crowding = {node: self._is.domains.crowding(kept, node) for node in candidates}
             least = min(crowding.values())
-            free = [node for node in candidates if crowding[node] == least and node not in self._coming]
+            free = [node for node in candidates if crowding[node] == least and node not in self._receiving]
             if not free:
                 return True
-            coming = min(free, key=lambda node: (self._votes[node], node))
-        self._put(group, self._led(kept if coming is None else [*kept, coming]), coming, going)
+            receiver = min(free, key=lambda node: (self._votes[node], node))
+        self._put(group, self._led(kept if receiver is None else [*kept, receiver]), receiver, giver)
         return False
 
     def _wanted(self, group: int, voters: list[int]) -> tuple[list[int], int | None] | None:
@@ -255,7 +255,7 @@ class _Planner:
         """Move one vote to where it is spread better; True: that is to be done, but not now."""
         voters = self._plan[group]
         moves = self._ways_to_spread(group)
-        free = [move for move in moves if move[2] not in self._coming and self._may_go(move[5])]
+        free = [move for move in moves if move[2] not in self._receiving and self._may_go(move[5])]
         if not free or not self._may_change(group):
             return bool(moves)
         best = min(free)
@@ -290,7 +290,7 @@ class _Planner:
                 for node in voters:
                     votes_of[node].append(group)
         for heavy, light in self._unequal(self._votes, bearable):
-            if light in self._coming or not self._may_go(heavy):
+            if light in self._receiving or not self._may_go(heavy):
                 continue
             groups = [
                 group

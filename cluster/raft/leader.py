@@ -1,4 +1,4 @@
-"""What a leader does: take proposals, follow the others' progress, answer reads, hand over its office."""
+"""What a leader does: take proposals, follow the others' progress, answer reads, hand over its lead."""
 
 from mayfly.cluster.raft.conf_change import ConfChange, ConfChangeV2, decode_conf_change
 from mayfly.cluster.raft.config import ReadOnlyOption

@@ -26,7 +26,7 @@ from mayfly.cluster.raft import (
 from mayfly.cluster.rpc import peer_pb2
 from mayfly.cluster.transport import frame_octets
 from mayfly.cluster.transport.peer_text import address_fault, name_fault
-from mayfly.cluster.versions import VersionRange, said_range
+from mayfly.cluster.versions import VersionRange, range_of_peer
 
 _BETWEEN_NODES: Final = frozenset(
     (
@@ -100,10 +100,10 @@ def levels_of(hello: peer_pb2.Hello) -> VersionRange:
 
 
 def _range(what: str, lowest: int, highest: int) -> VersionRange:
-    said = said_range(lowest, highest)
-    if said is None:
+    known = range_of_peer(lowest, highest)
+    if known is None:
         raise Refused(f"hello with {what} from {lowest} to {highest}")
-    return said
+    return known
 
 
 # --- frames -------------------------------------------------------------------------------------------

@@ -15,22 +15,22 @@ class Complaints:
     """What was said last about each host."""
 
     def __init__(self) -> None:
-        self._said: dict[str, str] = {}
+        self._last: dict[str, str] = {}
 
     def say(self, host: str, text: str) -> None:
         """Log it, unless it was the last that was logged about the host."""
-        if self._said.get(host) == text:
+        if self._last.get(host) == text:
             return
-        if len(self._said) >= MOST_COMPLAINTS:
-            self._said.clear()
-        self._said[host] = text
+        if len(self._last) >= MOST_COMPLAINTS:
+            self._last.clear()
+        self._last[host] = text
         log.warning("turned away a peer at %s: %s (more of the same are not logged)", printable(host), printable(text))
 
     def say_first(self, host: str, text: str) -> None:
         """Log it, unless something was logged about the host already: for what anybody can provoke in many ways."""
-        if host not in self._said:
+        if host not in self._last:
             self.say(host, text)
 
     def forget(self, host: str) -> None:
         """All is well with the host again."""
-        self._said.pop(host, None)
+        self._last.pop(host, None)

@@ -17,7 +17,7 @@ from mayfly.cluster.transport.codec import Refused
 from mayfly.cluster.transport.peer_text import address_fault, name_fault, printable
 from mayfly.cluster.transport.proving import NotProven
 from mayfly.cluster.transport.tls import TlsFiles
-from mayfly.cluster.versions import LEVELS, PROTOCOLS, VersionRange, said_range
+from mayfly.cluster.versions import LEVELS, PROTOCOLS, VersionRange, range_of_peer
 
 _OTHER_PROTOCOL = "protocol version"
 
@@ -74,11 +74,11 @@ def decode_request(data: bytes, protocols: VersionRange) -> JoinRequest | str:
         wire = peer_pb2.JoinRequest.FromString(data)
     except DecodeError:
         return "not a message of this protocol"
-    spoken = said_range(wire.protocol_version, wire.highest_protocol_version)
+    spoken = range_of_peer(wire.protocol_version, wire.highest_protocol_version)
     if spoken is None or not protocols.common(spoken):
         said = f"{wire.protocol_version} to {wire.highest_protocol_version}" if spoken is None else repr(spoken)
         return f"{_OTHER_PROTOCOL} {said}, {protocols!r} is spoken here"
-    levels = said_range(wire.lowest_level, wire.highest_level)
+    levels = range_of_peer(wire.lowest_level, wire.highest_level)
     if levels is None:
         return f"feature levels {wire.lowest_level} to {wire.highest_level}"
     names = {"name": wire.name, "store": wire.store, "cluster": wire.cluster}

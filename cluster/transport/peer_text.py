@@ -15,7 +15,7 @@ ADDRESS: Final = re.compile(r"(\[[0-9A-Fa-f:.]+(%\w+)?\]|[A-Za-z0-9_.-]+):\d{1,5
 def printable(text: object) -> str:
     """The text in one line: what can't be printed is written as Python writes it, and what is too long is cut off."""
     whole = str(text)
-    short = whole[: limits.MAX_SAID_LENGTH]
+    short = whole[: limits.MAX_PEER_TEXT_LENGTH]
     plain = "".join(character if character.isprintable() else repr(character)[1:-1] for character in short)
     return f"{plain}..." if len(whole) > len(short) else plain
 

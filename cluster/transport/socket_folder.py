@@ -1,4 +1,4 @@
-"""The folder with the socket that a door passes connections on to; those that killed processes left are taken away."""
+"""The folder with the socket that an acceptor passes connections on to; those of killed processes are taken away."""
 
 import contextlib
 import fcntl

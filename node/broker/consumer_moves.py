@@ -43,8 +43,8 @@ def attach_again(
                 # Cancelled meanwhile, or lost with its channel.
                 cluster.shard(shard).submit(encode_detach(old.queue_id, new_id, GIVEN_BACK), None)
             return
-        is_coming = isinstance(answer, Gone) and not answer.reason and cluster.catalog.queue_by_id(old.queue_id)
-        if answer is SESSION_LOST or is_coming:
+        has_moved = isinstance(answer, Gone) and not answer.reason and cluster.catalog.queue_by_id(old.queue_id)
+        if answer is SESSION_LOST or has_moved:
             shard = moved.shard
             yield LaterStep()
         elif isinstance(answer, Moved):

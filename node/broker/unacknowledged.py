@@ -18,7 +18,7 @@ from mayfly.node.shard.commands import NUMBER_PAIR, RANGE, SETTLE, SETTLE_HEAD, 
 MOST_IN_RUN: Final = 512
 """Tags from the lowest outstanding one of a run to its end: as many bits are the most that one open delivery keeps."""
 
-_SPARE_RUNS: Final = 16
+_SLACK_RUNS: Final = 16
 """Runs that are over may stay up to this number, or up to the number of the others."""
 
 
@@ -311,7 +311,7 @@ class Unacknowledged:
             head = 0
         self._head = head
         over = head + self._spent
-        if over > _SPARE_RUNS and over * 2 > len(runs):
+        if over > _SLACK_RUNS and over * 2 > len(runs):
             self._forget_spent()
 
     def _drop(self, position: int) -> None:
@@ -329,7 +329,7 @@ class Unacknowledged:
                 runs.pop()
                 self._spent -= 1
         over = self._head + self._spent
-        if over > _SPARE_RUNS and over * 2 > len(runs):
+        if over > _SLACK_RUNS and over * 2 > len(runs):
             self._forget_spent()
 
     def _forget_spent(self) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from mayfly.node.local_nodes import exit_codes
 from mayfly.node.local_nodes.local_cluster import (
@@ -115,7 +115,7 @@ def resolve_processes(
     if settings.processes != AUTO:
         return settings, given
     cores = usable_cores()
-    chosen = choose_processes(settings, keys, cores, found_processes(settings.data_dir))
+    chosen: dict[str, Any] = choose_processes(settings, keys, cores, found_processes(settings.data_dir))
     log.info("processes = auto, cores = %d: %s", cores, ", ".join(f"{key} = {value}" for key, value in chosen.items()))
     return dataclasses.replace(settings, **chosen), {**given, **chosen}
 

@@ -24,7 +24,7 @@ from mayfly.node import notice_kinds
 
 QUIET_AFTER_MS: Final = 10_000
 """Without a client. One that comes back soon finds its node as it was."""
-SAID_AGAIN_MS: Final = 5_000
+ANNOUNCE_EVERY_MS: Final = 5_000
 """A peer whose stream broke on its side alone has forgotten that this node is quiet."""
 HEARD_WITHIN_MS: Final = 500
 """As long as a peer waits for this node at most."""
@@ -71,7 +71,7 @@ class Quiet:
         self._number: Number = (incarnation, 0)
         self._is_quiet = True
         self._last_client_ms = 0
-        self._said_ms = 0
+        self._announced_ms = 0
         self._began_ms = 0
         self._unheard: dict[int, None] = {}
         """Peers that have not answered that this node serves."""
@@ -142,7 +142,7 @@ class Quiet:
         if self._port.has_clients():
             self._last_client_ms = now_ms
         if self._is_quiet:
-            if now_ms - self._said_ms >= SAID_AGAIN_MS:
+            if now_ms - self._announced_ms >= ANNOUNCE_EVERY_MS:
                 self._say_quiet()
             return
         for peer in [peer for peer in self._unheard if peer not in self._port.peers()]:
@@ -160,7 +160,7 @@ class Quiet:
             self._say_quiet()
 
     def _say_quiet(self) -> None:
-        self._said_ms = self._now_ms
+        self._announced_ms = self._now_ms
         for peer in self._port.peers():
             self._say(peer, _QUIET)
 

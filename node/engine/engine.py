@@ -5,20 +5,19 @@ The engine is pure: the shell (`node.shell.process` with sockets and disk, or th
 replicas decided.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from mayfly.cluster.group.group import Group
-from mayfly.cluster.group.sessions import KIND_INTERNAL, SessionSender, encode_batch
+from mayfly.cluster.group.sessions import KIND_INTERNAL, encode_batch
 from mayfly.cluster.group.state_machine import Effect, StateMachine
 from mayfly.cluster.host.frame import Frame
-from mayfly.cluster.host.host import Host, HostOutput, HostParts
+from mayfly.cluster.host.host import Host, HostOutput
+from mayfly.cluster.host.parts import HostParts
 from mayfly.cluster.host.settings import HostSettings
 from mayfly.cluster.log.batch import StoredGroup, WriteBatch
 from mayfly.cluster.log.group_log import EntryCache
 from mayfly.cluster.raft import Entry
-from mayfly.cluster.versions import LEVELS, VersionRange
 from mayfly.node import notice_kinds
 from mayfly.node.amqp.content import Content
 from mayfly.node.broker.access_counts import AccessCounts
@@ -27,24 +26,18 @@ from mayfly.node.broker.direct_replies import DirectReplies
 from mayfly.node.broker.peer_questions import PeerQuestions
 from mayfly.node.catalog import Catalog, CatalogCommand, NodeLost, NodeStarted, QueueMoved, RemoveQueues, encode
 from mayfly.node.catalog.machine import CatalogMachine, frame_command
-from mayfly.node.duties.alarms import DISK, MEMORY, NAMES, Alarms
+from mayfly.node.duties.alarms import MEMORY, Alarms
 from mayfly.node.duties.catalog_spread import CatalogSpread
 from mayfly.node.duties.distant_targets import KINDS as DISTANT_KINDS
 from mayfly.node.duties.distant_targets import DistantTargets
 from mayfly.node.duties.quiet import Quiet, QuietPort
 from mayfly.node.duties.shard_leader import ShardLeader
 from mayfly.node.engine.feed_codec import ShardFeedCodec
-from mayfly.node.limits import (
-    NO_ROOM_AFTER_MS,
-    PENDING_BYTES_HIGH,
-    PENDING_BYTES_LOW,
-    TRANSIENT_BYTES_HIGH,
-    TRANSIENT_BYTES_LOW,
-)
-from mayfly.node.membership.duties import Founder, MembershipDuties
-from mayfly.node.membership.plan_duty import PlanSettings
+from mayfly.node.engine.flow_control import FlowControl
+from mayfly.node.engine.replicated_shard import ReplicatedShard
+from mayfly.node.engine.settings import EngineSettings
+from mayfly.node.membership.duties import MembershipDuties
 from mayfly.node.numbers import CATALOG_GROUP, STARTS_SHIFT, is_transient, node_of
-from mayfly.node.shard import commands
 from mayfly.node.shard.room import Room
 from mayfly.node.shard.shard import Shard
 from mayfly.node.transient import streams
@@ -53,91 +46,6 @@ from mayfly.node.transient.transient_shards import TransientShards
 
 OPERATORS_ANSWER_WITHIN_MS: Final = 2_000
 """A node that has not answered an operator's question by then counts as one that cannot be reached."""
-
-
-class EngineSettings:
-    """What an engine needs besides the host's settings."""
-
-    def __init__(
-        self,
-        name: str,
-        shards: int,
-        expiry_tick_ms: int,
-        addresses: dict[str, str],
-        catalog: Callable[[], Catalog],
-        store: str = "",
-        founders: Sequence[Founder] = (),
-        members_version: int = 0,
-        failure_domain: str = "",
-        levels: VersionRange = LEVELS,
-        plan: PlanSettings | None = None,
-    ) -> None:
-        """`store` names this node's data; `founders` and `members_version` are for `MembershipDuties`;
-        `failure_domain` names what this node may be lost together with. `levels` are those
-        that the cluster may have as far as it depends on this node: all that it knows, or fewer
-        (`feature_level_limit`). `shards` is how many the cluster was founded with, `plan` what it follows."""
-        self.plan: PlanSettings = plan or PlanSettings()
-        self.failure_domain: str = failure_domain
-        self.levels: VersionRange = levels
-        self.store: str = store
-        self.founders: Sequence[Founder] = founders
-        self.members_version: int = members_version
-        self.name: str = name
-        self.shards: int = shards
-        self.expiry_tick_ms: int = expiry_tick_ms
-        self.addresses: dict[str, str] = addresses
-        self.catalog: Callable[[], Catalog] = catalog
-
-
-class ReplicatedShard:
-    """The `ShardHandle` of a shard under Raft, whether this node has a replica of it or not."""
-
-    __slots__ = ("_held_for", "_host", "_session", "_shards", "shard_id")
-
-    def __init__(self, shard_id: int, host: Host, shards: Mapping[int, Shard]) -> None:
-        """`shards`: the replicas of this node, as they are at any time."""
-        self.shard_id: int = shard_id
-        self._shards = shards
-        self._session = host.sessions[shard_id]
-        self._held_for: dict[tuple[int, int], None] = {}
-        """Holders, by queue and id, whose acknowledgements may be waiting for company."""
-        self._host = host
-
-    def submit(self, command: bytes, done: OnDone | None) -> None:
-        """See `ShardHandle.submit`."""
-        self._host.submit(self.shard_id, [command], len(command), command[0] in commands.ANSWERING, done)
-
-    def acknowledge(self, queue_id: int, holder_id: int, command: bytes) -> None:
-        """See `ShardHandle.acknowledge`."""
-        can_wait = self._has_room(queue_id, holder_id)
-        if can_wait:
-            if not self._session.sender.is_holding:
-                self._held_for.clear()
-            self._held_for[(queue_id, holder_id)] = None
-        self._host.submit(self.shard_id, [command], len(command), False, None, not can_wait)
-
-    def delivered(self) -> None:
-        """Consumers of this node were given messages: what would make room for more goes before they need it."""
-        if not self._held_for:
-            return
-        if not self._session.sender.is_holding:
-            self._held_for.clear()
-        elif not all(self._has_room(*holder) for holder in self._held_for):
-            self._host.hurry(self.shard_id)
-
-    def _has_room(self, queue_id: int, holder_id: int) -> bool:
-        # What is known of a shard elsewhere is how it was: nothing waits for company there.
-        shard = None if self._session.is_fed else self._shards.get(self.shard_id)
-        return shard is not None and shard.has_room(*self._session.key, queue_id, holder_id)
-
-    def publish(self, parts: list[bytes], size_bytes: int, done: OnDone | None) -> None:
-        """See `ShardHandle.publish`."""
-        self._host.submit(self.shard_id, parts, size_bytes, parts[0][0] == commands.PUBLISH_GUARDED, done)
-
-    def entry(self, index: int) -> bytes:
-        """See `ShardHandle.entry`."""
-        session = self._session
-        return session.payload(index) if session.is_fed else self._host.groups[self.shard_id].log.data(index)
 
 
 class Engine:
@@ -188,21 +96,16 @@ class Engine:
             self.node_id, lambda: self.catalog, host_settings.group.session_timeout_ms
         )
         self.access_counts: AccessCounts = AccessCounts()
-        self.overloaded: bool = False
-        self.alarms: Alarms = Alarms(lambda: self.host.peers, self.host.send_notice, self._alarms_changed)
+        self.flow: FlowControl = FlowControl(self.host, self.transient, lambda: self.broker)
+        self.alarms: Alarms = self.flow.alarms
         self._handles: dict[int, ShardHandle] = {}
         self._replicated: dict[int, ReplicatedShard] = {}
         self._leaders: dict[int, ShardLeader] = {}
         self._with_lanes: dict[int, ShardLeader] = {}
         """Those whose dead letters wait for other shards. That changes with the shard alone."""
-        self._senders: list[SessionSender] = [session.sender for session in self.host.sessions.values()]
         self.distant: DistantTargets = DistantTargets(self.shards, self.host)
         self._changed: dict[int, None] = {}
         self._now_ms = 0
-        self._disk_short = False
-        self.no_room: str | None = None
-        """See `ClusterFacade.no_room`."""
-        self._full_since_ms = -1
         self._lost_reported: set[tuple[int, int]] = set()
         self._catalog_touched = False
         self._later: list[OnDone] = []
@@ -229,7 +132,7 @@ class Engine:
         for id in range(len(self._replicated) + 1, members.shard_count + 1):
             self.host.add_group(id, members.first_voters(id) or ())
             self._attend(id)
-            self._senders.append(self.host.sessions[id].sender)
+            self.flow.group_added(id)
 
     def _machine(self, id: int) -> StateMachine:
         """The state machine of a replica that is taken up here."""
@@ -281,9 +184,7 @@ class Engine:
         if news is not None:
             for peer in self.host.peers:
                 self.host.send_notice(peer, notice_kinds.COUNTS, news)
-        self.alarms.tick(now_ms)
-        if self.no_room is None and 0 <= self._full_since_ms <= now_ms - NO_ROOM_AFTER_MS:
-            self._set_no_room("its disk is full")
+        self.flow.tick(now_ms)
         self.host.cache.drop_spent(self._is_spent)
 
     def _work(self, group: int) -> tuple[int, int]:
@@ -368,7 +269,7 @@ class Engine:
                 leader.others_changed(now_ms)
         # What was given since the last time, or is applied now, made somebody busy before.
         if worked:
-            self._watch_pressure()
+            self.flow.backlog_changed()
         return output
 
     def _note_lanes(self, id: int) -> None:
@@ -387,23 +288,15 @@ class Engine:
         """The batch of the last `pump` is on disk."""
         self._now_ms = now_ms
         self.host.persisted(now_ms)
-        self._full_since_ms = -1
-        if self.no_room is not None:
-            self._set_no_room(None)
-        if self.host.short_of_disk and not self._disk_short:
-            self._set_disk_alarm(None)
+        self.flow.persisted(now_ms)
 
     def disk_full(self, text: str) -> None:
         """The batch could not be written for lack of room; the shell keeps trying."""
-        self._set_disk_alarm(text)
-        if self._full_since_ms < 0:
-            self._full_since_ms = self._now_ms
+        self.flow.disk_full(text, self._now_ms)
 
     def disk_space(self, text: str | None) -> None:
         """The shell's look at the disk: why publishers must be blocked, or None when there is room."""
-        self._disk_short = text is not None
-        if text is not None or not self.host.writing:
-            self._set_disk_alarm(text)
+        self.flow.disk_space(text)
 
     def memory_used(self, text: str | None) -> None:
         """The shell's look at the memory of the process: why publishers must be blocked, or None."""
@@ -412,26 +305,6 @@ class Engine:
     def cpu_used(self, permille: int) -> None:
         """The shell's look at the process: how much of a core it has taken since the last one, in thousandths."""
         self.membership.plan.loads.cpu_permille = permille
-
-    def _set_disk_alarm(self, text: str | None) -> None:
-        self.host.short_of_disk = text is not None
-        self.alarms.set(DISK, text)
-
-    def _set_no_room(self, text: str | None) -> None:
-        self.no_room = text
-        others = [peer for peer in self.host.peers if self.host.liveness.is_there(peer, self._now_ms)]
-        elsewhere = any(NAMES[DISK] not in self.alarms.of_peer(peer) for peer in others)
-        if self.broker is not None:
-            self.broker.no_room_changed(elsewhere)
-
-    def _alarms_changed(self) -> None:
-        if self.broker is not None:
-            self.broker.alarm_changed(self.alarms.reason)
-
-    @property
-    def blocked(self) -> str | None:
-        """See `ClusterFacade.blocked`."""
-        return self.alarms.reason
 
     # ------------------------------------------------------------------ ClusterFacade
 
@@ -483,21 +356,23 @@ class Engine:
         return self._handles[shard_id]
 
     def pending_bytes(self) -> int:
-        """Bytes of commands given and not yet applied here, over all groups, and of publishes that are to be given."""
-        pending = 0 if self.broker is None else self.broker.kept_bytes()
-        for sender in self._senders:
-            pending += sender.pending_bytes
-        return pending
+        """See `FlowControl.pending_bytes`."""
+        return self.flow.pending_bytes()
 
-    def _watch_pressure(self) -> None:
-        pending, stored = (PENDING_BYTES_LOW, TRANSIENT_BYTES_LOW) if self.overloaded else (
-            PENDING_BYTES_HIGH, TRANSIENT_BYTES_HIGH
-        )
-        overloaded = self.pending_bytes() > pending or self.transient.stored_bytes > stored
-        if overloaded != self.overloaded:
-            self.overloaded = overloaded
-            if self.broker is not None:
-                self.broker.pressure_changed(overloaded)
+    @property
+    def overloaded(self) -> bool:
+        """See `ClusterFacade.overloaded`."""
+        return self.flow.overloaded
+
+    @property
+    def blocked(self) -> str | None:
+        """See `ClusterFacade.blocked`."""
+        return self.alarms.reason
+
+    @property
+    def no_room(self) -> str | None:
+        """See `ClusterFacade.no_room`."""
+        return self.flow.no_room
 
     # ------------------------------------------------------------------ GroupEvents
 
@@ -634,12 +509,6 @@ class Engine:
             if not self.host.liveness.heard_within(record.id, now_ms, timeout_ms):
                 self._lost_reported.add(known)
                 self.submit_catalog(NodeLost(*known), lambda _: None)
-
-    # ------------------------------------------------------------------ for operators
-
-    def group(self, id: int) -> Group:
-        """A replica of this node."""
-        return self.host.groups[id]
 
 
 def _pumped_anyway() -> None:

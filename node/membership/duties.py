@@ -88,8 +88,8 @@ class MembershipDuties:
         self._founders = tuple(founders)
         self._next_look_ms = 0
         self._barrier_since_ms = -1
-        self._gone_said_ms: dict[int, int] = {}
-        self._founded_said_ms = -AGAIN_MS
+        self._gone_proposed_ms: dict[int, int] = {}
+        self._founded_proposed_ms = -AGAIN_MS
         self._listed_ms = -1
         """Since when the catalog, which has no members yet, has this node."""
         self._seen = (-1, False)
@@ -141,7 +141,7 @@ class MembershipDuties:
             self._follow_nodes(now_ms)
 
     def _found(self, now_ms: int) -> None:
-        if not self._founders or now_ms - self._founded_said_ms <= AGAIN_MS:
+        if not self._founders or now_ms - self._founded_proposed_ms <= AGAIN_MS:
             return
         if self._catalog.node(self._host.node) is None:
             return  # The catalog has no leader yet, who would hear of founders.
@@ -149,7 +149,7 @@ class MembershipDuties:
             self._listed_ms = now_ms
         level = self._founding_level(now_ms, now_ms - self._listed_ms <= AGAIN_MS)
         if level:
-            self._founded_said_ms = now_ms
+            self._founded_proposed_ms = now_ms
             command = FoundCluster(self._founders, self._host.settings.replication_factor, level)
             self._port.submit_catalog(command, _ignore)
 
@@ -244,8 +244,8 @@ class MembershipDuties:
             if group is None or group.conf_state.voters_outgoing or set(group.conf_state.voters) != set(voters):
                 return
         for node in leaving:
-            if now_ms - self._gone_said_ms.get(node, -AGAIN_MS) >= AGAIN_MS:
-                self._gone_said_ms[node] = now_ms
+            if now_ms - self._gone_proposed_ms.get(node, -AGAIN_MS) >= AGAIN_MS:
+                self._gone_proposed_ms[node] = now_ms
                 self._port.submit_catalog(MemberGone(node), _ignore)
 
 

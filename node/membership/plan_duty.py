@@ -73,7 +73,7 @@ class PlanDuty:
         self._seen = -1
         self._told: tuple[int, int, list[tuple[int, int, tuple[int, ...]]]] | None = None
         self._told_ms = 0
-        self._said_ms: dict[CatalogCommand, int] = {}
+        self._proposed_ms: dict[CatalogCommand, int] = {}
         self._fruitless: object = None
         """The situation from which nothing followed."""
         self._left_alone: list[int] = []
@@ -101,7 +101,7 @@ class PlanDuty:
         self._tell(now_ms)
         if not groups[CATALOG_GROUP].established:
             self._known.forget()
-            self._said_ms.clear()
+            self._proposed_ms.clear()
             self._fruitless = None
             return
         self._mind_who_is_away(now_ms)
@@ -129,10 +129,10 @@ class PlanDuty:
 
     def _give(self, command: CatalogCommand, now_ms: int) -> bool:
         """Give a command, unless the same was given a moment ago."""
-        if now_ms - self._said_ms.get(command, -AGAIN_MS) < AGAIN_MS:
+        if now_ms - self._proposed_ms.get(command, -AGAIN_MS) < AGAIN_MS:
             return False
-        self._said_ms = {each: ms for each, ms in self._said_ms.items() if now_ms - ms < AGAIN_MS}
-        self._said_ms[command] = now_ms
+        self._proposed_ms = {each: ms for each, ms in self._proposed_ms.items() if now_ms - ms < AGAIN_MS}
+        self._proposed_ms[command] = now_ms
         self._port.submit_catalog(command, _ignore)
         return True
 

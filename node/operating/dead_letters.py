@@ -16,11 +16,11 @@ from mayfly.node.operating.node_questions import NodeQuestions
 from mayfly.node.operating.ports.answers import Answer
 from mayfly.node.operating.ports.parked_selection import Selection
 from mayfly.node.operating.shard_sources import ShardSources
-from mayfly.node.operating.views.dead_letter_office import (
+from mayfly.node.operating.views.local_dead_letters import (
     BYTES_READ,
     KEYS_READ,
-    DeadLetterOffice,
     LanesPart,
+    LocalDeadLetters,
     Parked,
     ParkedPart,
 )
@@ -40,7 +40,7 @@ Sequences = dict[int, int]
 
 
 class _Parked(msgspec.Struct, tag="ParkedLetters"):
-    """`DeadLetterOffice.parked`."""
+    """`LocalDeadLetters.parked`."""
 
     selection: Selection
     keys: int
@@ -49,13 +49,13 @@ class _Parked(msgspec.Struct, tag="ParkedLetters"):
 
 
 class _Lanes(msgspec.Struct, tag="Lanes"):
-    """`DeadLetterOffice.lanes`."""
+    """`LocalDeadLetters.lanes`."""
 
     places: Sequences
 
 
 class _Settle(msgspec.Struct, tag="SettleParked"):
-    """`DeadLetterOffice.left`, after `DeadLetterOffice.give` if anything is to be done."""
+    """`LocalDeadLetters.left`, after `LocalDeadLetters.give` if anything is to be done."""
 
     selection: Selection
     act: Literal["", "release", "drop"]
@@ -76,14 +76,14 @@ class DeadLetters:
         """`pump` has what was given to the engine go on its way."""
         self._engine = engine
         self._sources = sources
-        self._office = DeadLetterOffice(engine)
+        self._local = LocalDeadLetters(engine)
         self._pump = pump
-        office = self._office
+        local = self._local
         questions.add(
             _Parked, dict[int, ParkedPart],
-            lambda it: office.parked(it.selection, it.afters, it.keys, it.octets, now_ms()),
+            lambda it: local.parked(it.selection, it.afters, it.keys, it.octets, now_ms()),
         )  # fmt: skip
-        questions.add(_Lanes, dict[int, LanesPart], lambda it: office.lanes(it.places, now_ms()))
+        questions.add(_Lanes, dict[int, LanesPart], lambda it: local.lanes(it.places, now_ms()))
         questions.add(_Settle, dict[int, tuple[int, int]], self._settle)
 
     async def listed(self, selection: Selection) -> dict[str, Any]:
@@ -158,9 +158,9 @@ class DeadLetters:
 
     def _settle(self, asked: _Settle) -> dict[int, tuple[int, int]]:
         if asked.act:
-            self._office.give(asked.act == "release", asked.selection, asked.up_to)
+            self._local.give(asked.act == "release", asked.selection, asked.up_to)
             self._pump()
-        return self._office.left(asked.selection, asked.up_to)
+        return self._local.left(asked.selection, asked.up_to)
 
 
 def _shown(shard: int, row: Parked) -> dict[str, Any]:

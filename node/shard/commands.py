@@ -197,11 +197,6 @@ def encode_settle(queue_id: int, holder_id: int, outcome: int, delivery_ids: Seq
     return SETTLE_HEAD.pack(SETTLE, outcome, LIST, count, queue_id, holder_id) + pack_numbers(delivery_ids)
 
 
-def encode_settle_up_to(queue_id: int, holder_id: int, outcome: int, up_to: int) -> bytes:
-    """SETTLE everything the holder holds with a delivery id <= ``up_to``, in order of delivery. No answer."""
-    return SETTLE_HEAD.pack(SETTLE, outcome, UP_TO, 0, queue_id, holder_id) + NUMBER.pack(up_to)
-
-
 def encode_get(queue_id: int, holder_id: int, no_ack: bool) -> bytes:
     """GET one message; unless ``no_ack`` it is held under ``holder_id``. Answers GetResult or Gone. Renews
     the lease.

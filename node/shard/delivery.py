@@ -61,7 +61,7 @@ def serve(state: State, queue: Queue) -> None:
             drain(state, queue)
             return
         if queue.returns:
-            _take_home(state, queue)
+            _end_return(state, queue)
     if queue.consumers.bands and not (queue.moving is not None and queue.holds_back):
         _deliver(state, queue)
     if queue.levels:
@@ -77,7 +77,7 @@ def serve(state: State, queue: Queue) -> None:
     note_due(state, queue)
 
 
-def _take_home(state: State, queue: Queue) -> None:
+def _end_return(state: State, queue: Queue) -> None:
     """A queue that returns goes on as if it had never been elsewhere once all is here, within the entry's bounds."""
     put_late_in_lane(state, queue)
     if not queue.is_arriving and take_in_lane(state, queue, state.returned_per_entry):

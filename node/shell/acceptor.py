@@ -1,4 +1,4 @@
-"""The door for clients: accepts connections, as far as the process may open files.
+"""The way in for clients: accepts connections, as far as the process may open files.
 
 The event loops' own servers accept all that wait in one go, also when that takes the last descriptor: from the log, and
 from other nodes. This one accepts a few in a turn, counts those whose TLS handshake is not over as well, and closes at

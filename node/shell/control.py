@@ -39,7 +39,7 @@ class Control:
         self._ending = ending
         self._drained = asyncio.Event()
         self._stop_asked = False
-        self._door_closed = False
+        self._takes_no_clients = False
         self._opening = asyncio.Lock()
 
     def ticked(self) -> None:
@@ -74,10 +74,10 @@ class Control:
         """See `NodeControl.revive`. Raises OSError if the AMQP address can't be had, or a stop was asked for."""
         async with self._opening:
             self._refuse_if_stopping()
-            if self._door_closed:
-                await self._listener.open_door()
-                self._door_closed = False
-            if self._stop_asked:  # while the door was opened
+            if self._takes_no_clients:
+                await self._listener.start_listening()
+                self._takes_no_clients = False
+            if self._stop_asked:  # while the sockets were opened
                 self.take_no_clients()
                 self._refuse_if_stopping()
         self.drain.revive()
@@ -91,8 +91,8 @@ class Control:
 
     def take_no_clients(self) -> None:
         """See `DrainPort.take_no_clients`."""
-        self._door_closed = True
-        self._listener.close_door()
+        self._takes_no_clients = True
+        self._listener.stop_listening()
 
     def pending_bytes(self) -> int:
         """See `DrainPort.pending_bytes`."""

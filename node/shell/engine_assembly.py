@@ -13,7 +13,8 @@ from mayfly.cluster.raft import Entry
 from mayfly.cluster.versions import LEVEL_FEEDS, LEVELS
 from mayfly.node import limits
 from mayfly.node.catalog import Catalog
-from mayfly.node.engine.engine import Engine, EngineSettings
+from mayfly.node.engine.engine import Engine
+from mayfly.node.engine.settings import EngineSettings
 from mayfly.node.membership.identity import Identity, KnownMembers
 from mayfly.node.membership.plan_duty import PlanSettings
 from mayfly.node.settings import NodeSettings

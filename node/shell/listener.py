@@ -114,11 +114,11 @@ class AmqpListener:
 
     async def start(self) -> None:
         """Listen.  Raises OSError if the address cannot be had."""
-        await self.open_door()
+        await self.start_listening()
         loop = asyncio.get_running_loop()
         self._ticker = loop.call_later(_TICK_SECONDS, self._tick, loop)
 
-    async def open_door(self) -> None:
+    async def start_listening(self) -> None:
         """Take clients (again).  Raises OSError, and takes none, if an address cannot be had."""
         beside = self._tls_host
         try:
@@ -128,16 +128,16 @@ class AmqpListener:
             if beside is not None:
                 self.tls_port = await self._acceptor.open(beside, self.tls_port, self._reuse_port, self._tls)
         except OSError:
-            self.close_door()
+            self.stop_listening()
             raise
 
-    def close_door(self) -> None:
+    def stop_listening(self) -> None:
         """Take no more clients; those that are connected stay."""
         self._acceptor.close()
 
     async def stop(self, text: str = TEXT_OF_STOP) -> None:
         """Stop listening and close the connections, waiting for their close-ok for a bounded time."""
-        self.close_door()
+        self.stop_listening()
         self.broker.close_all(text)
         self.flush()
         if self._protocols:

@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 Send = Callable[[int, int, bytes], None]
 """send(node id, kind, payload)."""
 
-BEAT_MS: Final = 1000
+HEARTBEAT_MS: Final = 1000
 """How often a stream without news shows that it is there."""
 
 SILENCE_MS: Final = 10_000
@@ -44,7 +44,7 @@ class RemoteShard:
         self._next_sequence = 1
         self._heard_sequence = 0
         self._heard_ms = 0
-        self._beat_ms = 0
+        self._heartbeat_ms = 0
         self._units: list[streams.Unit] = []
         self._waiting: deque[OnDone] = deque()
         self._payload = b""
@@ -95,7 +95,7 @@ class RemoteShard:
         request = streams.encode_request(self._stream, self._next_sequence, units)
         self._send(self._node_id, notice_kinds.REQUEST, request)
         self._next_sequence += 1
-        self._beat_ms = now_ms
+        self._heartbeat_ms = now_ms
 
     def tick(self, now_ms: int) -> None:
         """Show that we are here, and see whether the host is."""
@@ -104,7 +104,7 @@ class RemoteShard:
         if now_ms - self._heard_ms >= SILENCE_MS:
             logger.warning("node %d does not answer for its transient queues", self._node_id)
             self.lose()
-        elif now_ms - self._beat_ms >= BEAT_MS:
+        elif now_ms - self._heartbeat_ms >= HEARTBEAT_MS:
             self._request([], now_ms)
 
     def handle_events(self, data: bytes, now_ms: int) -> None:

@@ -20,7 +20,7 @@ from mayfly.node.shard.effects import ConsumerCancelled, Deliver
 from mayfly.node.shard.room import ANY_ROOM, Room
 from mayfly.node.transient import streams
 from mayfly.node.transient.local_shard import LocalHandle, LocalShard
-from mayfly.node.transient.remote_shard import BEAT_MS, SILENCE_MS, RemoteShard, Send
+from mayfly.node.transient.remote_shard import HEARTBEAT_MS, SILENCE_MS, RemoteShard, Send
 
 logger = logging.getLogger(__name__)
 
@@ -103,7 +103,7 @@ class TransientShards:
         for guest in list(self._guests.values()):
             if now_ms - guest.heard_ms >= SILENCE_MS:
                 self._end(guest)
-        if now_ms - self._check_ms >= BEAT_MS:
+        if now_ms - self._check_ms >= HEARTBEAT_MS:
             self._check_ms = now_ms
             self.local.attend(now_ms)
             self._drop_removed()

@@ -50,7 +50,7 @@ class HostSimulation(Run[HostScenario]):
         """Nodes that have lost their data for good, and were not taken out of the cluster yet."""
         self.counts: dict[str, int] = {}
         self._ever_lost: dict[int, None] = {}
-        self._homeless: dict[int, None] = {}
+        self._wiped: dict[int, None] = {}
         """Nodes that had joined and were wiped: they ask to join, and are told to wait until their old id is out."""
         self._sink = sink
         self._random = stream(scenario.seed, "host clients")
@@ -101,7 +101,7 @@ class HostSimulation(Run[HostScenario]):
         self.known[node] = known
 
         def boot(machine: Machine[Frame, WriteBatch]) -> tuple[HostNode, WriteBatch | None]:
-            if node in self._homeless:
+            if node in self._wiped:
                 raise CorruptStore("its data is gone, and its old id is not for a node that joins")
             random = stream(scenario.seed, f"host {node} life {machine.life}")
             program = HostNode(self, machine, disk, self.known[node], random)
@@ -274,7 +274,7 @@ class HostSimulation(Run[HostScenario]):
     def _lost(self, node: int, why: str) -> None:
         """A node is without its data. A wiped one comes back under its old id, as new; it has to be replaced."""
         if why == "wiped" and self.known[node].joined:
-            self._homeless[node] = None
+            self._wiped[node] = None
         elif why == "wiped":
             self.known[node] = Acquaintance(self._new_store(), list(self.scenario.founders))
         else:

@@ -15,8 +15,9 @@ from typing import Protocol
 
 from mayfly.cluster.group.state_machine import Effect
 from mayfly.cluster.host.frame import Frame
-from mayfly.cluster.host.host import Host, HostParts
+from mayfly.cluster.host.host import Host
 from mayfly.cluster.host.host import HostOutput as HostOutput
+from mayfly.cluster.host.parts import HostParts
 from mayfly.cluster.host.settings import HostSettings
 from mayfly.cluster.log.batch import CorruptEntry, MissingEntry, WriteBatch
 from mayfly.cluster.log.group_log import EntryCache

@@ -269,12 +269,12 @@ class RaftGroup(Run[RaftScenario]):
         self.max_inflight = scenario.max_inflight
         self.write_mean_us = scenario.write_mean_us
         self.proposal_gap_us = scenario.proposal_gap_us
-        self.membership_changes = scenario.spares > 0
+        self.membership_changes = scenario.joiners > 0
         self.profile = NoticeProfile(scenario.loss, scenario.duplication)
         self.network: NoticeNetwork[RaftMessage] = NoticeNetwork(
             self.queue, self.random, self.profile, self._deliver
         )
-        nodes = list(range(1, self.size + scenario.spares + 1))
+        nodes = list(range(1, self.size + scenario.joiners + 1))
         conf_state = ConfState(voters=nodes[: self.size], learners=[])
         self.members = {node: RaftMember(node, self, conf_state) for node in nodes}
         self.proposed = 0

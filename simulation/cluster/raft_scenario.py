@@ -17,7 +17,7 @@ class RaftScenario:
     schedule: str
     """Which of the aimed troubles there are (see `raft_schedules`)."""
     size: int
-    spares: int
+    joiners: int
     """Members that do not belong to the group at first."""
     check_quorum: bool
     pre_vote: bool
@@ -41,7 +41,7 @@ class RaftScenario:
     def describe(self) -> str:
         """The scenario in a few lines, for a failing seed."""
         return "\n".join([
-            f"seed {self.seed}: {self.size} members, {self.spares} to come; check quorum {self.check_quorum}, "
+            f"seed {self.seed}: {self.size} members, {self.joiners} to come; check quorum {self.check_quorum}, "
             f"pre-vote {self.pre_vote}, step down on removal {self.step_down_on_removal}, elections after "
             f"{self.election_tick} ticks, {self.max_inflight} messages of {self.max_message_bytes} bytes in flight, "
             f"compaction after {self.compact_every} entries",
@@ -60,7 +60,7 @@ def draw_scenario(seed: int, schedule: str | None = None) -> RaftScenario:
         seed=seed,
         schedule=name,
         size=make_schedule(name, seed).size(random.choice((1, 2, 3, 3, 3, 4, 5, 5))),
-        spares=random.choice((0, 1, 2)),
+        joiners=random.choice((0, 1, 2)),
         check_quorum=random.random() < 0.5,
         pre_vote=random.random() < 0.6,
         step_down_on_removal=random.random() < 0.7,

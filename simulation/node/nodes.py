@@ -26,7 +26,8 @@ from mayfly.node.broker.connection import ClientConnection
 from mayfly.node.broker.settings import BrokerSettings
 from mayfly.node.catalog import Catalog
 from mayfly.node.engine.drain import NOT_DRAINING, TEXT_OF_STOP, Drain, DrainSettings
-from mayfly.node.engine.engine import Engine, EngineSettings
+from mayfly.node.engine.engine import Engine
+from mayfly.node.engine.settings import EngineSettings
 from mayfly.node.limits import CONSUMER_WINDOW_BYTES
 from mayfly.node.membership.plan_duty import PlanSettings
 from simulation.cluster.carried import carried

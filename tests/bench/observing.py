@@ -16,14 +16,13 @@ from mayfly.node.http.metrics import rendered
 from mayfly.node.operating.ports.queue_selection import MOST_QUEUES, QueueSelection
 from mayfly.node.operating.views.queue_metrics import queue_metrics
 from mayfly.node.operating.views.queue_views import LOOKED_AT
-from mayfly.node.operating.views.status import engine_metrics
 from mayfly.node.shard import state
 from mayfly.node.shard.commands import encode_create_queue, encode_publish
 from mayfly.node.shard.settings import ShardQueueSettings
 from mayfly.node.shard.shard import Shard
 from mayfly.node.shard.waiting import WaitingIndex
 from tests.node.broker.three_brokers import ThreeBrokers
-from tests.node.operating.seeing import Seeing
+from tests.node.operating.seeing import Seeing, engine_metrics
 
 _BATCH = 1000
 

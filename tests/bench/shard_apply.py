@@ -20,12 +20,12 @@ from mayfly.node.shard.commands import (
     encode_guard,
     encode_publish,
     encode_settle,
-    encode_settle_up_to,
     encode_taken,
 )
 from mayfly.node.shard.effects import Deliver
 from mayfly.node.shard.settings import ShardQueueSettings
 from mayfly.node.shard.shard import Shard
+from tests.node.shard.driver import encode_settle_up_to
 
 KEY = b"\x08exchange\x0brouting.key"
 HEADER = bytes(40)

@@ -124,7 +124,7 @@ GROUP_BUGS = [
     Bug(
         "gives a replica up for an old word",
         "cluster/host/feeding.py",
-        "return term >= group.term and self._said_out.get(group.id, -1) >= group.raw.last_index",
+        "return term >= group.term and self._excluded_at.get(group.id, -1) >= group.raw.last_index",
         "return term >= group.term",
         FEEDING + "test_an_old_word_that_a_node_is_out_takes_nothing_from_it",
         "in host.groups",
@@ -147,7 +147,7 @@ GROUP_BUGS = [
     ),
     Bug(
         "lets an earlier life's session be because its node is heard",
-        "cluster/host/host.py",
+        "cluster/host/silent_sessions.py",
         "if is_heard and incarnation >= self._lives.get(node, 0):",
         "if is_heard:",
         FEEDING + "test_what_an_earlier_life_of_a_node_began_ends_though_it_has_nothing_to_say",

@@ -47,7 +47,7 @@ HOST_BUGS = [
     ),
     Bug(
         "keeps a lead that can never cover a damaged replica",
-        "cluster/host/host.py",
+        "cluster/host/rebuilds.py",
         "if not group.send_rebuild(peer, request[1]):",
         "if not group.send_rebuild(peer, request[1]) and now_ms < 0:",
         "tests/cluster/group/test_rebuilding.py::test_an_idle_leader_that_cannot_cover_what_the_replica_said_makes_way",
@@ -63,8 +63,8 @@ HOST_BUGS = [
     ),
     Bug(
         "elects a disk that hangs",
-        "cluster/host/host.py",
-        "if message.type == MessageType.TIMEOUT_NOW and not self.disk.may_lead(now_ms):",
+        "cluster/host/raft_input.py",
+        "if message.type == MessageType.TIMEOUT_NOW and not self._disk.may_lead(now_ms):",
         "if message.type == MessageType.TIMEOUT_NOW and now_ms < 0:",
         "tests/cluster/host/test_stuck_disk.py::test_who_has_not_heard_of_it_hands_over_in_vain",
         ".leads",

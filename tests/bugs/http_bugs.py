@@ -98,7 +98,7 @@ HTTP_BUGS = [
     ),
     Bug(
         "drops dead letters that were parked again meanwhile",
-        "node/operating/views/dead_letter_office.py",
+        "node/operating/views/local_dead_letters.py",
         "if death.sequence <= up_to and selection.has(death)]",
         "if selection.has(death)]",
         SOURCES + "test_d8_what_is_parked_again_is_not_dropped",

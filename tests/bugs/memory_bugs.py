@@ -82,8 +82,8 @@ MEMORY_BUGS = [
     ),
     Bug(
         "lets clients wait for a disk that is full",
-        "node/engine/engine.py",
-        "            self._set_no_room(\"its disk is full\")\n",
+        "node/engine/flow_control.py",
+        "            self._set_no_room(\"its disk is full\", now_ms)\n",
         "            pass\n",
         _FULL + "test_what_waits_for_a_full_disk_is_refused_and_what_comes_then",
         "did not come true",

@@ -11,7 +11,7 @@ PLAN_BUGS = [
     Bug(
         "copies several replicas to a node at once",
         "cluster/host/plan_moves.py",
-        "if light in self._coming or not self._may_go(heavy):",
+        "if light in self._receiving or not self._may_go(heavy):",
         "if not self._may_go(heavy):",
         MOVES + "test_a_new_node_gets_its_share_one_replica_at_a_time",
         "one in and one out",
@@ -27,7 +27,7 @@ PLAN_BUGS = [
     Bug(
         "waits for ever for a move to a node that is gone",
         "cluster/host/plan_moves.py",
-        "group in self._is.moving and (going is None or going in present)",
+        "group in self._is.moving and (giver is None or giver in present)",
         "group in self._is.moving",
         MOVES + "test_a_move_to_a_node_that_goes_is_made_to_another_one",
         "assert",

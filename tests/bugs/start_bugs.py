@@ -75,15 +75,15 @@ START_BUGS = [
     ),
     Bug(
         "begins an added shard for itself alone",
-        "cluster/host/host.py",
+        "cluster/host/replicas.py",
         "ConfState(voters=sorted(first_voters))",
-        "ConfState(voters=[self.node])",
+        "ConfState(voters=[self._node])",
         SHARDS + "test_new_shards_serve_clients_of_every_node",
         "Error",
     ),
     Bug(
         "does not write down how an added shard began",
-        "cluster/host/host.py",
+        "cluster/host/replicas.py",
         "has to be on disk waits for that.\n            self._writes.gather(write)",
         "has to be on disk waits for that.\n            assert write is not None",
         SHARDS + "test_new_shards_serve_clients_of_every_node",
@@ -91,7 +91,7 @@ START_BUGS = [
     ),
     Bug(
         "begins an added group once more that its node had given up",
-        "cluster/host/host.py",
+        "cluster/host/replicas.py",
         "if known is None and begins:",
         "if begins and (known is None or is_given_up(known)):",
         GROUPS + "test_what_was_given_up_stays_given_up_though_its_node_was_a_first_voter",
@@ -99,8 +99,8 @@ START_BUGS = [
     ),
     Bug(
         "begins an added group on nodes that did not vote in it",
-        "cluster/host/host.py",
-        "ConfState(voters=sorted(first_voters)), self.node in first_voters, first)",
+        "cluster/host/replicas.py",
+        "ConfState(voters=sorted(first_voters)), self._node in first_voters, first)",
         "ConfState(voters=sorted(first_voters)), True, first)",
         GROUPS + "test_it_is_on_the_nodes_of_the_plan_and_the_others_are_fed",
         "assert",

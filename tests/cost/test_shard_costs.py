@@ -17,6 +17,7 @@ import pytest
 from mayfly.cluster.versions import LEVEL_FAILED_DELIVERIES
 from tests.cost.growth import SMALL, TIMES, is_bounded, is_linear
 from tests.cost.metered import MeteredCopy, source
+from tests.node.shard.driver import encode_settle_up_to
 
 BOUND: Final = 3
 """What an entry may do of anything: messages that expire, are delivered, released, packed together, and come back."""
@@ -408,7 +409,7 @@ for each in ("ACK", "REQUEUE", "REJECT", "RETURN", "UNSENT"):
 
 @act("SETTLE")
 def acknowledge_the_first_of_many(world: World) -> Callable[[], object]:
-    return by_session(world, world.c.encode_settle_up_to(BIG, 10, world.c.ACK, 1))
+    return by_session(world, encode_settle_up_to(BIG, 10, world.c.ACK, 1))
 
 
 @act("SETTLE")
@@ -740,7 +741,7 @@ def _rows() -> Iterator[Any]:
     for burden in (waiting_consumers, full_consumers, priorities, single_active, getters):
         yield row(f"detaching {burden.__name__}", burden, detach)
     yield row("acks", held, lambda world, place: world.c.encode_settle(BIG, 10, world.c.ACK, [place + 1]))
-    yield row("acks, the last first", held, lambda world, place: world.c.encode_settle_up_to(BIG, 10, 0, place + 1))
+    yield row("acks, the last first", held, lambda world, place: encode_settle_up_to(BIG, 10, 0, place + 1))
     yield row("requeues", held, lambda world, place: world.c.encode_settle(BIG, 10, world.c.REQUEUE, [place + 1]))
     yield row("gets", ready, lambda world, place: world.c.encode_get(BIG, MINE, False))
     yield row("deletes", queues, lambda world, place: world.c.encode_delete_queue(FIRST_OF_MANY + place, False, False))

@@ -201,14 +201,9 @@ def managed_queue(engine: Engine, record: QueueRecord, counts: QueueCounts | Non
     return info
 
 
-def engine_metrics(engine: Engine, now_ms: int) -> list[Metric]:
-    """All metrics of this node: of the shards that it has a replica of, labelled by their number, and of its own
-    transient shard as "transient"."""
-    return [metric for metric in metric_steps(engine, now_ms) if metric is not None]
-
-
 def metric_steps(engine: Engine, now_ms: int) -> Iterator[Metric | None]:
-    """The same, and None for each step on the way to one."""
+    """All metrics of this node, and None for each step on the way to one: of the shards that it has a replica of,
+    labelled by their number, and of its own transient shard as "transient"."""
     groups = list(engine.host.groups.values())
     shards = {str(id): shard for id, shard in engine.shards.items()}
     shards["transient"] = engine.transient.local.shard

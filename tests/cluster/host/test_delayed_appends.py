@@ -34,7 +34,7 @@ def log_ends(cluster: Cluster) -> dict[int, int]:
     return {id: node.host.groups[0].raw.raft.raft_log.last_index() for id, node in cluster.nodes.items()}
 
 
-def spares_of(cluster: Cluster) -> list[int]:
+def delayed_of(cluster: Cluster) -> list[int]:
     """Who has not got the end of the leader's log."""
     ends = log_ends(cluster)
     return [id for id, end in ends.items() if end < ends[cluster.leader()]]
@@ -60,18 +60,18 @@ def appends(cluster: Cluster, to: int) -> list[int]:
 def test_one_follower_is_spared_and_gets_all_at_once(quiet: Cluster) -> None:
     leader = quiet.leader()
     publish(quiet, leader)
-    (spare,) = spares_of(quiet)
-    said = appends(quiet, spare)
+    (delayed,) = delayed_of(quiet)
+    said = appends(quiet, delayed)
     for _ in range(9):
         publish(quiet, leader)
-    assert quiet.nodes[leader].machines[0].commands[-10:] == [b"word"] * 10, "committed without the spare"
+    assert quiet.nodes[leader].machines[0].commands[-10:] == [b"word"] * 10, "committed without the delayed"
     assert said == []
     due_ms = quiet.nodes[leader].host.pump(quiet.now).due_ms
     assert due_ms == quiet.now - 9 + HELD_MS
     quiet.now = due_ms
     quiet.exchange()
     assert said == [10]
-    assert spares_of(quiet) == []
+    assert delayed_of(quiet) == []
 
 
 def test_the_spare_is_not_who_leads_next_when_the_leader_dies() -> None:
@@ -84,11 +84,11 @@ def test_the_spare_is_not_who_leads_next_when_the_leader_dies() -> None:
         ends = {
             id: node.host.groups[group].raw.raft.raft_log.last_index() for id, node in cluster.nodes.items()
         }
-        (spare,) = [id for id in cluster.ids if ends[id] < ends[leader]]
+        (delayed,) = [id for id in cluster.ids if ends[id] < ends[leader]]
         cluster.kill(leader)
         cluster.step()
         assert cluster.leader(group) != 0, "at its first attempt"
-        assert cluster.leader(group) != spare
+        assert cluster.leader(group) != delayed
 
 
 @pytest.mark.parametrize("place", [0, 1])
@@ -96,8 +96,8 @@ def test_a_node_whose_client_waits_is_not_spared(quiet: Cluster, place: int) -> 
     attending = followers(quiet)[place]
     quiet.nodes[quiet.leader()].machines[0].attending = (attending,)
     publish(quiet, quiet.leader())
-    assert attending not in spares_of(quiet)
-    assert len(spares_of(quiet)) == 1
+    assert attending not in delayed_of(quiet)
+    assert len(delayed_of(quiet)) == 1
 
 
 @pytest.mark.parametrize("place", [0, 1])
@@ -105,21 +105,21 @@ def test_a_node_that_gave_the_command_is_not_spared(quiet: Cluster, place: int) 
     giver = followers(quiet)[place]
     publish(quiet, giver)
     assert quiet.nodes[giver].machines[0].commands[-1] == b"word"
-    assert giver not in spares_of(quiet)
-    assert len(spares_of(quiet)) == 1
+    assert giver not in delayed_of(quiet)
+    assert len(delayed_of(quiet)) == 1
 
 
 def test_nobody_is_spared_where_all_wait(quiet: Cluster) -> None:
     quiet.nodes[quiet.leader()].machines[0].attending = None
     publish(quiet, quiet.leader())
-    assert spares_of(quiet) == []
+    assert delayed_of(quiet) == []
 
 
 def test_a_spare_is_asked_when_the_majority_is_late_and_nobody_is_spared_for_a_while(quiet: Cluster) -> None:
     leader = quiet.leader()
     publish(quiet, leader)
-    (spare,) = spares_of(quiet)
-    quick = next(id for id in followers(quiet) if id != spare)
+    (delayed,) = delayed_of(quiet)
+    quick = next(id for id in followers(quiet) if id != delayed)
     quiet.loses = lambda sender, to, message: sender == quick and message.type == MessageType.APP_RESP
     began_ms = quiet.now
     publish(quiet, leader, b"late")
@@ -133,29 +133,29 @@ def test_a_spare_is_asked_when_the_majority_is_late_and_nobody_is_spared_for_a_w
     quiet.loses = lambda sender, to, message: False
     for _ in range(SUSPENDED_MS // TICK_MS):
         publish(quiet, leader, b"soon", after_ms=0)
-        assert spares_of(quiet) == []
+        assert delayed_of(quiet) == []
         quiet.step()
     publish(quiet, leader, b"then")
-    assert len(spares_of(quiet)) == 1
+    assert len(delayed_of(quiet)) == 1
 
 
 def test_without_a_quick_majority_nobody_is_spared(quiet: Cluster) -> None:
     leader = quiet.leader()
-    quick, spare = followers(quiet)
+    quick, delayed = followers(quiet)
     quiet.kill(quick)
     publish(quiet, leader)
     assert quiet.nodes[leader].machines[0].commands[-1] == b"word"
-    assert log_ends(quiet)[spare] == log_ends(quiet)[leader]
+    assert log_ends(quiet)[delayed] == log_ends(quiet)[leader]
 
 
 def test_what_is_large_or_has_become_so_goes_at_once(quiet: Cluster) -> None:
     leader = quiet.leader()
     publish(quiet, leader)
-    (spare,) = spares_of(quiet)
-    said = appends(quiet, spare)
+    (delayed,) = delayed_of(quiet)
+    said = appends(quiet, delayed)
     publish(quiet, leader, b"L" * LARGE_BYTES)
     assert said[-1] == 1
-    assert spares_of(quiet) == []
+    assert delayed_of(quiet) == []
     said.clear()
     piece = LARGE_BYTES // 2
     for _ in range(MOST_BYTES // piece):
@@ -179,51 +179,51 @@ def refusals(cluster: Cluster) -> list[RaftMessage]:
 def test_a_frame_takes_along_what_is_held_in_order(quiet: Cluster) -> None:
     leader = quiet.leader()
     publish(quiet, leader)
-    (spare,) = spares_of(quiet)
+    (delayed,) = delayed_of(quiet)
     refused = refusals(quiet)
     for number in range(20):
         publish(quiet, leader, after_ms=0)
         if number % 3 == 2:
             heard: list[object] = []
-            quiet.nodes[spare].host.read_index(0, heard.append)
+            quiet.nodes[delayed].host.read_index(0, heard.append)
             quiet.exchange()
             assert heard == [None]
-            assert spares_of(quiet) == []
+            assert delayed_of(quiet) == []
     assert refused == []
 
 
 def test_what_is_held_goes_before_what_may_not_wait(quiet: Cluster) -> None:
     leader = quiet.leader()
     publish(quiet, leader, b"held")
-    (spare,) = spares_of(quiet)
+    (delayed,) = delayed_of(quiet)
     refused = refusals(quiet)
-    quiet.nodes[leader].machines[0].attending = (spare,)
+    quiet.nodes[leader].machines[0].attending = (delayed,)
     publish(quiet, leader, b"soon")
-    assert quiet.nodes[spare].machines[0].commands[-2:] == [b"held", b"soon"]
+    assert quiet.nodes[delayed].machines[0].commands[-2:] == [b"held", b"soon"]
     assert refused == []
 
 
 def test_a_lead_is_handed_to_a_spare_without_waiting(quiet: Cluster) -> None:
     leader = quiet.leader()
     publish(quiet, leader)
-    (spare,) = spares_of(quiet)
-    quiet.nodes[leader].host.groups[0].raw.transfer_leader(spare)
+    (delayed,) = delayed_of(quiet)
+    quiet.nodes[leader].host.groups[0].raw.transfer_leader(delayed)
     quiet.nodes[leader].host._dirty[0] = None
     quiet.exchange()
     quiet.exchange()
-    assert quiet.leader() == spare
+    assert quiet.leader() == delayed
 
 
 def test_a_spare_that_stands_for_election_first_costs_no_timeout(quiet: Cluster) -> None:
     leader = quiet.leader()
     publish(quiet, leader)
-    (spare,) = spares_of(quiet)
-    quick = next(id for id in followers(quiet) if id != spare)
+    (delayed,) = delayed_of(quiet)
+    quick = next(id for id in followers(quiet) if id != delayed)
     quiet.kill(leader)
     later = quiet.nodes[quick].host.groups[0].raw.raft
     later.election_elapsed = 0
-    quiet.nodes[spare].host.groups[0].raw.campaign()
-    quiet.nodes[spare].host._dirty[0] = None
+    quiet.nodes[delayed].host.groups[0].raw.campaign()
+    quiet.nodes[delayed].host._dirty[0] = None
     quiet.exchange()
     quiet.step()
     quiet.step()
@@ -234,9 +234,9 @@ def test_of_five_replicas_two_are_spared() -> None:
     cluster = prepared(Cluster(5))
     publish(cluster, cluster.leader())
     assert cluster.nodes[cluster.leader()].machines[0].commands[-1] == b"word"
-    assert len(spares_of(cluster)) <= 2
+    assert len(delayed_of(cluster)) <= 2
     if len(cluster.nodes[cluster.leader()].host.groups[0].conf_state.voters) == 5:
-        assert len(spares_of(cluster)) == 2
+        assert len(delayed_of(cluster)) == 2
 
 
 def test_a_leader_is_told_of_its_own_write_only_where_somebody_waits_for_it(quiet: Cluster) -> None:

@@ -65,7 +65,7 @@ def test_a_node_that_restarts_every_few_seconds_takes_nothing_from_the_others() 
     assert settled(cluster)
 
 
-def test_a_node_that_cannot_keep_the_office_gets_it_ever_more_rarely() -> None:
+def test_a_node_that_cannot_keep_the_lead_gets_it_ever_more_rarely() -> None:
     """What node 1 sends as a leader is lost. Each of the others tries it after pauses that double up to a minute."""
     cluster = Cluster(3, groups=GROUPS)
     cluster.run_until(lambda: settled(cluster))

@@ -11,7 +11,8 @@ from mayfly.cluster.group.sessions import SessionKey
 from mayfly.cluster.group.settings import GroupSettings
 from mayfly.cluster.group.state_machine import BadCommand, BadSnapshot
 from mayfly.cluster.host.frame import Frame
-from mayfly.cluster.host.host import Host, HostParts
+from mayfly.cluster.host.host import Host
+from mayfly.cluster.host.parts import HostParts
 from mayfly.cluster.host.settings import HostSettings
 from mayfly.cluster.log.group_log import EntryCache
 from mayfly.cluster.raft import RaftMessage

@@ -185,7 +185,7 @@ def test_thesis_9_6_no_pre_vote_while_a_leader_is_heard() -> None:
     assert subject.hears(MessageType.PRE_VOTE, 3, 3, index=9, log_term=2) == []
 
 
-def test_thesis_9_6_whoever_was_cut_off_takes_nobodys_office_when_it_comes_back() -> None:
+def test_thesis_9_6_whoever_was_cut_off_deposes_nobody_when_it_comes_back() -> None:
     subject = Subject([1], pre_vote=True, check_quorum=True)
     for _ in range(200):
         subject.node.tick()

@@ -20,8 +20,8 @@ def test_a_text_is_one_line_of_what_can_be_printed() -> None:
 
 
 def test_a_long_text_is_cut_off() -> None:
-    assert printable("x" * limits.MAX_SAID_LENGTH) == "x" * limits.MAX_SAID_LENGTH
-    assert printable("x" * 100_000) == "x" * limits.MAX_SAID_LENGTH + "..."
+    assert printable("x" * limits.MAX_PEER_TEXT_LENGTH) == "x" * limits.MAX_PEER_TEXT_LENGTH
+    assert printable("x" * 100_000) == "x" * limits.MAX_PEER_TEXT_LENGTH + "..."
 
 
 def test_complaints_are_one_line(caplog: pytest.LogCaptureFixture) -> None:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import pytest
 from pamqp import commands
 
-from mayfly.node.engine.engine import ReplicatedShard
+from mayfly.node.engine.replicated_shard import ReplicatedShard
 from tests.node.broker.three_brokers import ThreeBrokers
 from tests.node.conftest import Client
 

@@ -69,7 +69,7 @@ def test_those_who_wait_to_be_told_are_few(node: DirectNode) -> None:
         assert node.listener.connection_count == LIMIT + SURPLUS_CONNECTIONS
 
 
-class Door:
+class OpenAcceptor:
     """An acceptor in a loop, and who has come in through it."""
 
     def __init__(
@@ -92,12 +92,12 @@ class Door:
 
 
 class Visitor(asyncio.Protocol):
-    def __init__(self, door: Door) -> None:
-        self._door = door
+    def __init__(self, accepting: OpenAcceptor) -> None:
+        self._accepting = accepting
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._door.acceptor.came_in(self)
-        self._door.inside.append(cast(asyncio.Transport, transport))
+        self._accepting.acceptor.came_in(self)
+        self._accepting.inside.append(cast(asyncio.Transport, transport))
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -130,12 +130,12 @@ def test_as_many_clients_come_in_as_there_are_places(run: Run) -> None:
 
     async def test() -> None:
         with contextlib.ExitStack() as stack:
-            door = Door(most)
-            address = await door.open()
+            accepting = OpenAcceptor(most)
+            address = await accepting.open()
             connect_all(stack, address, most + 10)
-            await until(lambda: len(door.shut_out) + len(door.inside) == most + 10)
-            assert door.shut_out == [False] * 10
-            door.close()
+            await until(lambda: len(accepting.shut_out) + len(accepting.inside) == most + 10)
+            assert accepting.shut_out == [False] * 10
+            accepting.close()
 
     run(test())
 
@@ -145,14 +145,14 @@ def test_files_that_others_open_meanwhile_take_no_place_of_clients(run: Run) -> 
 
     async def test() -> None:
         with contextlib.ExitStack() as stack:
-            door = Door(most)
-            address = await door.open()
+            accepting = OpenAcceptor(most)
+            address = await accepting.open()
             for _ in range(most):
                 stack.enter_context(socket.socket())
             connect_all(stack, address, most)
-            await until(lambda: len(door.shut_out) + len(door.inside) == most)
-            assert door.shut_out == []
-            door.close()
+            await until(lambda: len(accepting.shut_out) + len(accepting.inside) == most)
+            assert accepting.shut_out == []
+            accepting.close()
 
     run(test())
 
@@ -166,16 +166,16 @@ def test_no_client_gets_a_descriptor_that_is_kept_for_others(run: Run) -> None:
             clients = [stack.enter_context(socket.socket()) for _ in range(most + 10)]
             with socket.socket() as probe:
                 first_kept = probe.fileno() + most
-            door = Door(first_kept_file=first_kept)
-            address = await door.open()
+            accepting = OpenAcceptor(first_kept_file=first_kept)
+            address = await accepting.open()
             for client in clients:
                 client.setblocking(False)
                 client.connect_ex(address)
-            await until(lambda: len(door.shut_out) + len(door.inside) == len(clients))
-            numbers = [each.get_extra_info("socket").fileno() for each in door.inside]
+            await until(lambda: len(accepting.shut_out) + len(accepting.inside) == len(clients))
+            numbers = [each.get_extra_info("socket").fileno() for each in accepting.inside]
             assert max(numbers) == first_kept - 1
-            assert len(door.shut_out) >= 10 and all(door.shut_out)
-            door.close()
+            assert len(accepting.shut_out) >= 10 and all(accepting.shut_out)
+            accepting.close()
 
     run(test())
 
@@ -186,19 +186,19 @@ def test_those_in_the_middle_of_a_tls_handshake_count(run: Run) -> None:
 
     async def test() -> None:
         with contextlib.ExitStack() as stack:
-            door = Door(most, tls=ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
-            address = await door.open()
+            accepting = OpenAcceptor(most, tls=ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+            address = await accepting.open()
             connect_all(stack, address, most + 10)
-            await until(lambda: len(door.shut_out) + len(door.acceptor._beginning) == most + 10)
-            assert door.shut_out == [False] * 10 and door.inside == []
-            await door.acceptor.give_up_handshakes()
-            assert not door.acceptor._beginning
+            await until(lambda: len(accepting.shut_out) + len(accepting.acceptor._beginning) == most + 10)
+            assert accepting.shut_out == [False] * 10 and accepting.inside == []
+            await accepting.acceptor.give_up_handshakes()
+            assert not accepting.acceptor._beginning
             connect_all(stack, address, most)
-            await until(lambda: len(door.acceptor._beginning) == most)
-            assert door.shut_out == [False] * 10
-            await door.acceptor.give_up_handshakes()
-            assert not door.acceptor._beginning
-            door.close()
+            await until(lambda: len(accepting.acceptor._beginning) == most)
+            assert accepting.shut_out == [False] * 10
+            await accepting.acceptor.give_up_handshakes()
+            assert not accepting.acceptor._beginning
+            accepting.close()
 
     run(test())
 
@@ -210,8 +210,8 @@ def test_where_there_is_no_descriptor_left_the_acceptor_waits_and_does_not_spin(
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 
     async def test() -> None:
-        door = Door()
-        address = await door.open()
+        accepting = OpenAcceptor()
+        address = await accepting.open()
         with socket.socket() as client, socket.socket() as probe:
             client.setblocking(False)
             free = probe.fileno()
@@ -225,12 +225,12 @@ def test_where_there_is_no_descriptor_left_the_acceptor_waits_and_does_not_spin(
                     await asyncio.sleep(0)
                 most = 1 + (time.monotonic() - began_s) // 0.2
                 assert len(caplog.messages) <= most, "it asks in each turn of the loop"
-                assert door.inside == []
+                assert accepting.inside == []
             finally:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-            await until(lambda: door.inside)
+            await until(lambda: accepting.inside)
         assert caplog.messages[0].startswith("no connection can be accepted, tried again in 0.2 s: ")
-        door.close()
+        accepting.close()
 
     run(test())
 
@@ -239,17 +239,17 @@ def test_one_that_was_closed_while_it_waited_is_not_asked_again(run: Run, monkey
     monkeypatch.setattr(acceptor_module, "AGAIN_SECONDS", 0.001)
 
     async def test() -> None:
-        door = Door()
-        await door.open()
-        (listening,) = door.acceptor._listening
-        door.acceptor._pause(asyncio.get_running_loop(), listening, None, OSError(24, "Too many open files"))
-        door.close()
-        assert not door.acceptor._again
+        accepting = OpenAcceptor()
+        await accepting.open()
+        (listening,) = accepting.acceptor._listening
+        accepting.acceptor._pause(asyncio.get_running_loop(), listening, None, OSError(24, "Too many open files"))
+        accepting.close()
+        assert not accepting.acceptor._again
         await asyncio.sleep(0.01)
-        _, port = await door.open()
+        _, port = await accepting.open()
         with socket.create_connection(("127.0.0.1", port), 30):
-            await until(lambda: door.inside)
-        door.close()
+            await until(lambda: accepting.inside)
+        accepting.close()
 
     run(test())
 
@@ -279,18 +279,18 @@ class Faulty:
         return accepted, address
 
 
-async def faulty(door: Door, *errors: int) -> tuple[Faulty, tuple[str, int]]:
+async def faulty(accepting: OpenAcceptor, *errors: int) -> tuple[Faulty, tuple[str, int]]:
     """What it listens at, and its address; nothing is accepted unless a test does so."""
-    address = await door.open()
-    (own,) = door.acceptor._listening
+    address = await accepting.open()
+    (own,) = accepting.acceptor._listening
     asyncio.get_running_loop().remove_reader(own.fileno())
     listening = Faulty(own, *errors)
-    door.acceptor._listening = [cast(socket.socket, listening)]
+    accepting.acceptor._listening = [cast(socket.socket, listening)]
     return listening, address
 
 
-def accept(door: Door, listening: Faulty) -> None:
-    door.acceptor._accept(asyncio.get_running_loop(), cast(socket.socket, listening), None)
+def accept(accepting: OpenAcceptor, listening: Faulty) -> None:
+    accepting.acceptor._accept(asyncio.get_running_loop(), cast(socket.socket, listening), None)
 
 
 OF_ONE = (errno.ECONNABORTED, errno.EPROTO, errno.EPERM, errno.ENETDOWN, errno.EHOSTUNREACH, errno.ETIMEDOUT)
@@ -299,24 +299,24 @@ OF_ONE = (errno.ECONNABORTED, errno.EPROTO, errno.EPERM, errno.ENETDOWN, errno.E
 def test_an_error_of_one_connection_keeps_none_of_the_others_waiting(run: Run) -> None:
     async def test() -> None:
         with contextlib.ExitStack() as stack:
-            door = Door()
-            listening, address = await faulty(door, *OF_ONE)
+            accepting = OpenAcceptor()
+            listening, address = await faulty(accepting, *OF_ONE)
             connect_all(stack, address, 2)
-            accept(door, listening)
-            assert not door.acceptor._again
-            await until(lambda: len(door.inside) == 2)
-            door.close()
+            accept(accepting, listening)
+            assert not accepting.acceptor._again
+            await until(lambda: len(accepting.inside) == 2)
+            accepting.close()
 
     run(test())
 
 
 def test_errors_without_end_do_not_hold_the_loop_up(run: Run) -> None:
     async def test() -> None:
-        door = Door()
-        listening, _ = await faulty(door, *[errno.ECONNABORTED] * 1000)
-        accept(door, listening)
+        accepting = OpenAcceptor()
+        listening, _ = await faulty(accepting, *[errno.ECONNABORTED] * 1000)
+        accept(accepting, listening)
         assert listening.calls == 32
-        door.close()
+        accepting.close()
 
     run(test())
 
@@ -324,11 +324,11 @@ def test_errors_without_end_do_not_hold_the_loop_up(run: Run) -> None:
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM])
 def test_where_the_system_lacks_something_the_acceptor_waits(run: Run, number: int) -> None:
     async def test() -> None:
-        door = Door()
-        listening, _ = await faulty(door, number)
-        accept(door, listening)
-        assert listening.calls == 1 and len(door.acceptor._again) == 1
-        door.close()
+        accepting = OpenAcceptor()
+        listening, _ = await faulty(accepting, number)
+        accept(accepting, listening)
+        assert listening.calls == 1 and len(accepting.acceptor._again) == 1
+        accepting.close()
 
     run(test())
 
@@ -338,17 +338,17 @@ def test_who_is_given_up_before_it_is_in_is_closed(run: Run, steps: int) -> None
     """Also when nothing was done for it so far."""
     async def test() -> None:
         with contextlib.ExitStack() as stack:
-            door = Door(tls=ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
-            listening, address = await faulty(door)
+            accepting = OpenAcceptor(tls=ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+            listening, address = await faulty(accepting)
             connect_all(stack, address, 1)
             loop = asyncio.get_running_loop()
-            door.acceptor._accept(loop, cast(socket.socket, listening), door.tls)
+            accepting.acceptor._accept(loop, cast(socket.socket, listening), accepting.tls)
             for _ in range(steps):
                 await asyncio.sleep(0)
-            await door.acceptor.give_up_handshakes()
-            assert not door.acceptor._beginning and not door.acceptor._outside
+            await accepting.acceptor.give_up_handshakes()
+            assert not accepting.acceptor._beginning and not accepting.acceptor._outside
             (accepted,) = listening.accepted
             await until(lambda: accepted.fileno() == -1)
-            door.close()
+            accepting.close()
 
     run(test())

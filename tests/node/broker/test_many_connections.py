@@ -77,7 +77,7 @@ def test_a_connection_that_fails_is_lost_alone(what: str, caplog: pytest.LogCapt
     notes: list[str] = []
 
     async def run() -> None:
-        await listener.open_door()
+        await listener.start_listening()
         loop = asyncio.get_running_loop()
         reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
         writer.write(b"AMQP\x00\x00\x09\x01")

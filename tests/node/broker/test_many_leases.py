@@ -45,7 +45,7 @@ def test_l4_c4_ten_thousand_leases_that_end_together_end_in_bounded_steps_and_ot
     keep = min(record.id for record in node.catalog.queues())
     shard_of_kept = node.shards[1 if keep in node.shards[1].queue_ids() else 2].shard_id
     cluster.run_until(lambda: queues_left(node) < count, steps=LEASE_MS // TICK_MS + 20)
-    before = {id: cluster.nodes[1].engine.group(id).applied for id in range(SHARDS + 1)}
+    before = {id: cluster.nodes[1].engine.host.groups[id].applied for id in range(SHARDS + 1)}
     commands_seen = watch_removals(cluster)
     left = queues_left(node)
     answered: list[object] = []
@@ -60,7 +60,7 @@ def test_l4_c4_ten_thousand_leases_that_end_together_end_in_bounded_steps_and_ot
         gone_in_order(node)
     cluster.run_until(lambda: not list(node.catalog.queues()))
     cluster.run_until(lambda: not any(shard.deleted for shard in node.shards.values()))
-    entries = sum(cluster.nodes[1].engine.group(id).applied - index for id, index in before.items())
+    entries = sum(cluster.nodes[1].engine.host.groups[id].applied - index for id, index in before.items())
     assert max(commands_seen) <= QUEUES_BURIED_PER_COMMAND
     assert sum(commands_seen) <= count, "queues are taken out of the catalog again and again"
     # A part of the leases, their removal from the catalog, and word of it to the shard: an entry each; and the touches.

@@ -19,7 +19,8 @@ from mayfly.cluster.versions import LEVELS, VersionRange
 from mayfly.node.broker.broker import Broker
 from mayfly.node.broker.cluster_facade import OnDone
 from mayfly.node.catalog import Catalog
-from mayfly.node.engine.engine import Engine, EngineSettings
+from mayfly.node.engine.engine import Engine
+from mayfly.node.engine.settings import EngineSettings
 from mayfly.node.membership.plan_duty import PlanSettings
 from mayfly.node.numbers import CATALOG_GROUP
 from simulation.cluster.memory_store import MemoryStore

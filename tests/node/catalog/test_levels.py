@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from mayfly.cluster.versions import LEVELS, VersionRange, level_fault, said_range
+from mayfly.cluster.versions import LEVELS, VersionRange, level_fault, range_of_peer
 from mayfly.node.catalog import AddMember, Catalog, Done, FoundCluster, MemberAdded, NodeStarted, RaiseLevel, Refusal
 from mayfly.node.catalog.commands import decode, encode
 
@@ -130,9 +130,9 @@ def test_the_highest_version_that_both_know_is_used(
 
 
 def test_a_range_that_is_none_is_none() -> None:
-    assert said_range(4, 0) == VersionRange(4, 4)
-    assert said_range(0, 0) == VersionRange(1, 1)
-    assert said_range(5, 4) is None
+    assert range_of_peer(4, 0) == VersionRange(4, 4)
+    assert range_of_peer(0, 0) == VersionRange(1, 1)
+    assert range_of_peer(5, 4) is None
     with pytest.raises(ValueError, match="versions 5 to 4"):
         VersionRange(5, 4)
     assert repr(VersionRange(4, 5)) == "4 to 5"

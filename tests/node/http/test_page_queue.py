@@ -132,7 +132,7 @@ def test_pages_of_this_node_do_not_wait_for_pages_that_ask_others() -> None:
     """But for the places, which they share."""
 
     async def work() -> None:
-        desk, gate = PageQueue(2, sleep=Clock().sleep), asyncio.Event()
+        pages, gate = PageQueue(2, sleep=Clock().sleep), asyncio.Event()
 
         async def ask() -> Made:
             await gate.wait()
@@ -141,16 +141,16 @@ def test_pages_of_this_node_do_not_wait_for_pages_that_ask_others() -> None:
         async def make() -> Made:
             return Made(b"own", "text/plain")
 
-        asked = asyncio.ensure_future(desk.get("page", ask, asks_others=True))
+        asked = asyncio.ensure_future(pages.get("page", ask, asks_others=True))
         await asyncio.sleep(0)
-        assert (await desk.get("page", make)).body == b"own" and not asked.done()
-        second = asyncio.ensure_future(desk.get("other", make, asks_others=True))
+        assert (await pages.get("page", make)).body == b"own" and not asked.done()
+        second = asyncio.ensure_future(pages.get("other", make, asks_others=True))
         await asyncio.sleep(0)
         with pytest.raises(TooManyWait):
-            await desk.get("page", make)
+            await pages.get("page", make)
         gate.set()
         assert ((await asked).body, (await second).body) == (b"of others", b"own")
-        desk.close()
+        pages.close()
 
     asyncio.run(asyncio.wait_for(work(), BOUND_S))
 

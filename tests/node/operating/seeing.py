@@ -15,14 +15,21 @@ from mayfly.node.operating.dead_letters import DeadLetters
 from mayfly.node.operating.freshness import Freshness
 from mayfly.node.operating.groups import Groups
 from mayfly.node.operating.node_questions import NodeQuestions
+from mayfly.node.operating.ports.metrics import Metric
 from mayfly.node.operating.queues import Queues
 from mayfly.node.operating.shard_sources import ShardSources
 from mayfly.node.operating.views.client_views import ClientViews
+from mayfly.node.operating.views.status import metric_steps
 from mayfly.node.shard.shard import Shard
 from tests.node.broker.three_brokers import ThreeBrokers
 
 _T = TypeVar("_T")
 _ROUNDS_A_TICK = 50
+
+
+def engine_metrics(engine: Engine, now_ms: int) -> list[Metric]:
+    """All metrics of a node, at once."""
+    return [metric for metric in metric_steps(engine, now_ms) if metric is not None]
 
 
 class _PartialHost:

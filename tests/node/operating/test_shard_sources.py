@@ -19,8 +19,8 @@ from mayfly.node.operating.ports.client_selection import ClientSelection
 from mayfly.node.operating.ports.parked_selection import Selection
 from mayfly.node.operating.ports.queue_selection import QueueSelection
 from mayfly.node.operating.shard_sources import unknown_text
-from mayfly.node.operating.views import dead_letter_office
-from mayfly.node.operating.views.dead_letter_office import DeadLetterOffice
+from mayfly.node.operating.views import local_dead_letters
+from mayfly.node.operating.views.local_dead_letters import LocalDeadLetters
 from mayfly.node.operating.views.members import group_rows, member_rows
 from mayfly.node.operating.views.overview import totals_of_all
 from mayfly.node.operating.views.status import engine_status
@@ -354,8 +354,8 @@ def test_d8_dead_letters_of_other_shards(
 ) -> None:
     """RULES D8: listed, released and dropped where they wait, however little fits into a part."""
     if small_parts:
-        monkeypatch.setattr(dead_letter_office, "LOOKED_AT", 3)
-        monkeypatch.setattr(dead_letter_office, "ROWS_AT_ONCE", 2)
+        monkeypatch.setattr(local_dead_letters, "LOOKED_AT", 3)
+        monkeypatch.setattr(local_dead_letters, "ROWS_AT_ONCE", 2)
     third = cluster.third
     for number in range(4):
         arguments = {"x-dead-letter-exchange": f"nowhere{number}", "x-message-ttl": 50}
@@ -395,22 +395,22 @@ def test_d8_what_is_parked_again_is_not_dropped(cluster: Cluster, lacks: tuple[i
     cluster.pass_ms(2000)
     third = cluster.third
     shard, everything = cluster.shard_of("d"), Selection()
-    office = DeadLetterOffice(third.engine)
-    ((_, (newest, count)),) = office.left(everything, {shard: -1}).items()
+    local = LocalDeadLetters(third.engine)
+    ((_, (newest, count)),) = local.left(everything, {shard: -1}).items()
     assert count == 3
     cluster.lacks(*lacks)
     assert third.run(third.dead_letters.settle(True, everything)) == (200, {"released": 3})
     cluster.pass_ms(1000)
     cluster.lacks()
-    assert office.left(everything, {shard: newest}) == {shard: (newest, 0)}
-    office.give(False, everything, {shard: newest})
+    assert local.left(everything, {shard: newest}) == {shard: (newest, 0)}
+    local.give(False, everything, {shard: newest})
     cluster.pass_ms(1000)
     assert [row["messages"] for row in third.run(third.dead_letters.listed(Selection()))["parked"]] == [3]
 
 
 def test_a_listing_looks_at_so_many(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """RULES D8."""
-    monkeypatch.setattr(dead_letter_office, "LOOKED_AT", 2)
+    monkeypatch.setattr(local_dead_letters, "LOOKED_AT", 2)
     cluster.declare("d", **{"x-dead-letter-exchange": "nowhere", "x-message-ttl": 50})
     for _ in range(6):
         cluster.client.publish(1, "d")

@@ -199,3 +199,9 @@ def update_queue(queue_id: int, settings: ShardQueueSettings) -> bytes:
 def noop() -> bytes:
     """NOOP: a barrier. Answers Done."""
     return bytes((commands.NOOP,))
+
+
+def encode_settle_up_to(queue_id: int, holder_id: int, outcome: int, up_to: int) -> bytes:
+    """SETTLE everything that the holder holds with a delivery id <= `up_to`: no node sends it, but logs may hold it."""
+    head = commands.SETTLE_HEAD.pack(commands.SETTLE, outcome, commands.UP_TO, 0, queue_id, holder_id)
+    return head + commands.NUMBER.pack(up_to)

@@ -17,7 +17,7 @@ from mayfly.node.shard.results import Attached, Deleted, GetResult, Gone, Publis
 from mayfly.node.shard.settings import ShardQueueSettings, encode_terms
 from mayfly.node.shard.shard import Shard
 from tests.node.amqp.headers import build_header
-from tests.node.shard.driver import Batch, Close, Entry, update_queue
+from tests.node.shard.driver import Batch, Close, Entry, encode_settle_up_to, update_queue
 from tests.node.shard.model import Model
 from tests.node.shard.model_queue import Item, priority_in
 
@@ -415,7 +415,7 @@ class Run:
         up_to: int,
     ) -> Batch:
         self.model.settle(session, queue, holder, self.known(outcome), range(up_to + 1))
-        return (session, commands.encode_settle_up_to(queue, holder, outcome, up_to))
+        return (session, encode_settle_up_to(queue, holder, outcome, up_to))
 
     def do_purge(self, wanted: list[object], session: tuple[int, int], queue: int) -> Batch:
         wanted.append(self.model.purge(queue))

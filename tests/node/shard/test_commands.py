@@ -21,13 +21,13 @@ from mayfly.node.shard.packing import pack_numbers, pack_signed, unpack_numbers,
 from mayfly.node.shard.settings import ShardQueueSettings, decode_settings, encode_settings
 from mayfly.node.shard.shard import Shard
 from tests.cluster.group.own_sessions import told_by_replica
-from tests.node.shard.driver import A, Driver, attach, publish, update_queue
+from tests.node.shard.driver import A, Driver, attach, encode_settle_up_to, publish, update_queue
 
 EVERY = {
     "publish": publish("body", 1, 2, ttl_ms=5),
     "settle list": commands.encode_settle(1, 5, ACK, [1, 3]),
     "settle range": commands.encode_settle(1, 5, ACK, [1, 2]),
-    "settle up to": commands.encode_settle_up_to(1, 5, ACK, 2),
+    "settle up to": encode_settle_up_to(1, 5, ACK, 2),
     "transaction": commands.encode_transaction(1, [publish("body", 1), commands.encode_settle(1, 5, ACK, [2])]),
     "get": commands.encode_get(1, 99, False),
     "attach": attach(1, 8),
@@ -157,7 +157,7 @@ def test_random_bytes_neither_loop_nor_raise_anything_else() -> None:
 
 def test_settle_is_written_as_a_range_when_it_is_one() -> None:
     ids = list(range(5, 300))
-    assert len(commands.encode_settle(1, 5, ACK, ids)) == len(commands.encode_settle_up_to(1, 5, ACK, 9)) + 8
+    assert len(commands.encode_settle(1, 5, ACK, ids)) == len(encode_settle_up_to(1, 5, ACK, 9)) + 8
     assert len(commands.encode_settle(1, 5, ACK, ids[::-1])) > 8 * len(ids)
 
 

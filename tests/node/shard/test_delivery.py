@@ -16,13 +16,12 @@ from mayfly.node.shard.commands import (
     encode_flow,
     encode_get,
     encode_settle,
-    encode_settle_up_to,
 )
 from mayfly.node.shard.consumers import Holder
 from mayfly.node.shard.effects import Deliver
 from mayfly.node.shard.results import Attached, Detached, GetResult, Gone, Refused
 from mayfly.node.shard.shard import Shard
-from tests.node.shard.driver import A, B, Close, Driver, attach, noop, publish
+from tests.node.shard.driver import A, B, Close, Driver, attach, encode_settle_up_to, noop, publish
 
 
 def numbered(count: int, queue_id: int = 1, first: int = 0) -> bytes:

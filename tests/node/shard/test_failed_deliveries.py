@@ -19,7 +19,7 @@ from mayfly.node.shard.packed import COLUMNS, COLUMNS_WITHOUT_ACQUIRED
 from mayfly.node.shard.settings import ShardQueueSettings
 from mayfly.node.shard.shard import Shard
 from tests.node.broker.test_dead_letter_duties import Leader
-from tests.node.shard.driver import A, Close, Driver, attach, publish, update_queue
+from tests.node.shard.driver import A, Close, Driver, attach, encode_settle_up_to, publish, update_queue
 from tests.node.shard.test_dead_letters import routed
 from tests.node.shard.test_snapshot import everything
 
@@ -51,7 +51,7 @@ def counts(driver: Driver) -> tuple[int, int]:
         (commands.encode_settle(1, 99, commands.RETURN, [1]), THERE, (1, 1)),
         (commands.encode_settle(1, 99, commands.UNSENT, [1]), THERE, (0, 0)),
         (commands.encode_settle(1, 99, commands.GIVE_BACK, [1]), THERE, (1, 0)),
-        (commands.encode_settle_up_to(1, 99, commands.GIVE_BACK, 1), THERE, (1, 0)),
+        (encode_settle_up_to(1, 99, commands.GIVE_BACK, 1), THERE, (1, 0)),
         (commands.encode_detach(1, 99, FAILED), BELOW, (1, 1)),
         (commands.encode_detach(1, 99, FAILED), THERE, (1, 1)),
         (commands.encode_detach(1, 99, GIVEN_BACK), THERE, (1, 0)),
@@ -76,7 +76,7 @@ def test_q1_only_failed_deliveries_reach_the_limit() -> None:
     for outcome in (commands.GIVE_BACK,) * 30 + (commands.REQUEUE, commands.GIVE_BACK, commands.REQUEUE):
         message = driver.get_message(1, no_ack=False)
         assert message is not None
-        driver.run(commands.encode_settle_up_to(1, 99, outcome, 1 << 40))
+        driver.run(encode_settle_up_to(1, 99, outcome, 1 << 40))
     assert driver.get_message(1) is None
     (death,) = driver.shard.unrouted(9)
     assert (death.reason, death.message.acquired_count, death.message.delivery_count) == ("delivery_limit", 33, 2)
@@ -87,7 +87,7 @@ def test_q1_a_message_is_judged_by_a_lower_limit_whatever_brings_it_back() -> No
     for count in (3, 20_000):
         driver = driver_at(THERE, delivery_limit=5)
         driver.run(*(publish("x") for _ in range(count)), attach(1, 5))
-        driver.run(commands.encode_settle_up_to(1, 5, commands.REQUEUE, count))
+        driver.run(encode_settle_up_to(1, 5, commands.REQUEUE, count))
         driver.run(attach(1, 6), commands.encode_detach(1, 5, GIVEN_BACK))
         while driver.shard.next_message_due_ms() == 0:
             driver.lead(commands.encode_expire_due())
@@ -176,8 +176,8 @@ def test_c1_a_shard_is_told_the_level_once_and_its_snapshot_says_it() -> None:
     [
         (commands.encode_settle(1, 99, commands.REQUEUE, [1]), commands.encode_settle(1, 99, commands.GIVE_BACK, [1])),
         (
-            commands.encode_settle_up_to(1, 99, commands.REQUEUE, 2),
-            commands.encode_settle_up_to(1, 99, commands.GIVE_BACK, 2),
+            encode_settle_up_to(1, 99, commands.REQUEUE, 2),
+            encode_settle_up_to(1, 99, commands.GIVE_BACK, 2),
         ),
         (commands.encode_settle(1, 99, commands.REJECT, [2]), commands.encode_settle(1, 99, commands.DISCARD, [2])),
         (commands.encode_detach(1, 99, FAILED), commands.encode_detach(1, 99, GIVEN_BACK)),
@@ -224,7 +224,7 @@ def test_c1_counts_of_packed_messages_and_of_those_that_still_come_survive_a_sna
         for way in (FAILED, GIVEN_BACK if level else FAILED):
             driver.run(commands.encode_detach(1, 5, way))
             driver.run(attach(1, 5))
-        driver.run(commands.encode_settle_up_to(1, 5, commands.ACK, 4))
+        driver.run(encode_settle_up_to(1, 5, commands.ACK, 4))
         driver.run(commands.encode_detach(1, 5, FAILED))
         state = driver.shard.snapshot()
         row = msgspec.msgpack.decode(state)
@@ -326,7 +326,7 @@ def test_below_the_level_it_does_not_yield_and_the_level_makes_it() -> None:
     assert driver.deliveries() == []
     other = Shard(3, 1)
     other.restore(driver.shard.snapshot())
-    driver.run(commands.encode_settle_up_to(1, 5, commands.ACK, 2))
+    driver.run(encode_settle_up_to(1, 5, commands.ACK, 2))
     assert driver.deliveries() == [(6, 1, "c")]
     driver.log[driver.index].apply(other)
     assert other.digest() == driver.shard.digest()

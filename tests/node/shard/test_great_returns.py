@@ -9,7 +9,18 @@ from mayfly.node.shard.commands import REQUEUE, RETURN, UNSENT
 from mayfly.node.shard.settings import ShardQueueSettings
 from mayfly.node.shard.shard import Shard
 from mayfly.node.shard.state import RETURNED_PER_ENTRY
-from tests.node.shard.driver import LEADER, A, B, Close, Driver, Entry, attach, publish, update_queue
+from tests.node.shard.driver import (
+    LEADER,
+    A,
+    B,
+    Close,
+    Driver,
+    Entry,
+    attach,
+    encode_settle_up_to,
+    publish,
+    update_queue,
+)
 
 COUNT = 100
 PER_ENTRY = 10
@@ -55,7 +66,7 @@ class Stepping(Driver):
 WAYS = {
     "detach": commands.encode_detach(1, 5, True),
     "session": Close(A),
-    "recover": commands.encode_settle_up_to(1, 5, RETURN, COUNT),
+    "recover": encode_settle_up_to(1, 5, RETURN, COUNT),
     "unsent": commands.encode_settle(1, 5, UNSENT, range(1, COUNT + 1)),
 }
 
@@ -107,7 +118,7 @@ def test_what_is_requeued_to_the_back_is_before_what_is_published_later() -> Non
     driver = Stepping()
     names = driver.hold()
     driver.run(commands.encode_flow(1, 5, False), publish("before", 1))
-    driver.run(commands.encode_settle_up_to(1, 5, REQUEUE, COUNT), publish("after", 1))
+    driver.run(encode_settle_up_to(1, 5, REQUEUE, COUNT), publish("after", 1))
     assert driver.returning
     assert driver.drain(1) == ["before", *names, "after"]
 
@@ -117,9 +128,9 @@ def test_what_is_delivered_later_stays_held() -> None:
     driver = Stepping()
     names = driver.hold()
     driver.run(commands.encode_flow(1, 5, False))
-    driver.run(commands.encode_settle_up_to(1, 5, RETURN, COUNT - 3))
+    driver.run(encode_settle_up_to(1, 5, RETURN, COUNT - 3))
     assert driver.returning
-    driver.run(commands.encode_settle_up_to(1, 5, commands.ACK, COUNT))
+    driver.run(encode_settle_up_to(1, 5, commands.ACK, COUNT))
     statistics = driver.shard.queue_statistics(1)
     assert statistics is not None
     assert (statistics.acknowledged, statistics.ready, statistics.unacknowledged_bytes) == (3, COUNT - 3, 0)
@@ -148,7 +159,7 @@ def test_a_retroactive_ttl_counts_for_what_is_coming() -> None:
         changed = ShardQueueSettings(name="q1", message_ttl_ms=ttl_ms, ttl_retroactive=True)
         driver.entry((LEADER, update_queue(1, changed)))
         if ttl_ms == 9000:
-            driver.run(commands.encode_settle_up_to(1, 5, RETURN, COUNT))
+            driver.run(encode_settle_up_to(1, 5, RETURN, COUNT))
         queue = driver.shard.queue(1)
         assert queue is not None
         assert driver.returning

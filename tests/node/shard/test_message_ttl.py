@@ -3,12 +3,12 @@
 import pytest
 
 from mayfly.node.shard import commands
-from mayfly.node.shard.commands import ACK, REQUEUE, encode_settle, encode_settle_up_to
+from mayfly.node.shard.commands import ACK, REQUEUE, encode_settle
 from mayfly.node.shard.packed import Packed
 from mayfly.node.shard.results import GetResult
 from mayfly.node.shard.settings import ShardQueueSettings
 from mayfly.node.shard.shard import Shard
-from tests.node.shard.driver import LEADER, A, B, Close, Driver, attach, publish, update_queue
+from tests.node.shard.driver import LEADER, A, B, Close, Driver, attach, encode_settle_up_to, publish, update_queue
 
 
 def test_t3_the_lower_of_queue_and_message_ttl_wins() -> None:

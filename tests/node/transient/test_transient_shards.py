@@ -30,7 +30,7 @@ from mayfly.node.shard.results import (
 )
 from mayfly.node.shard.room import Room
 from mayfly.node.transient import streams
-from mayfly.node.transient.remote_shard import BEAT_MS, SILENCE_MS
+from mayfly.node.transient.remote_shard import HEARTBEAT_MS, SILENCE_MS
 from mayfly.node.transient.transient_shards import TransientShards
 from tests.node.broker.direct_cluster import DirectCluster
 
@@ -243,7 +243,7 @@ def test_a_lost_notice_ends_the_session_instead_of_hanging(pair: Pair, kind: int
     guest.publish(1, "q")
     pair.network.lose = lambda each: False
     guest.take(1)
-    pair.advance(2 * BEAT_MS + 200)
+    pair.advance(2 * HEARTBEAT_MS + 200)
     cancelled = [item for item in guest.take(1) if isinstance(item, commands.Basic.Cancel)]
     assert len(cancelled) == 1
     assert owner.declare("q", durable=False).consumer_count == 0
@@ -259,7 +259,7 @@ def test_silence_ends_sessions(pair: Pair) -> None:
     pair.advance(3 * SILENCE_MS)
     assert owner.declare("q", durable=False).consumer_count == 1, "beats keep a quiet session"
     pair.network.lose = lambda kind: True
-    pair.advance(SILENCE_MS + 2 * BEAT_MS)
+    pair.advance(SILENCE_MS + 2 * HEARTBEAT_MS)
     assert owner.declare("q", durable=False).consumer_count == 0
     assert [type(item) for item in guest.take(1)] == [commands.Basic.Cancel]
 
@@ -319,7 +319,7 @@ def test_queues_that_the_catalog_dropped_go(pair: Pair) -> None:
     owner.consume("q")
     node = pair.network.nodes[1]
     node.catalog.apply(NodeLost(1, node.incarnation))
-    pair.advance(2 * BEAT_MS)
+    pair.advance(2 * HEARTBEAT_MS)
     assert not list(node.transient.local.shard.queue_ids())
     assert [type(item) for item in owner.take(1)] == [commands.Basic.Cancel]
 

@@ -19,7 +19,7 @@ from mayfly.node.operating.ports.queue_selection import QueueSelection
 from mayfly.node.operating.views.lanes import lane_steps
 from mayfly.node.operating.views.queue_metrics import queue_metrics
 from mayfly.node.operating.views.queue_views import FORGET_AFTER_MS, INDEXES, LOOKED_AT
-from mayfly.node.operating.views.status import LANES_SHOWN, engine_metrics
+from mayfly.node.operating.views.status import LANES_SHOWN
 from mayfly.node.shard.lease import CONSUMED, CREATED, DECLARED, GOT, RELEASED
 from mayfly.node.shard.message import Message
 from mayfly.node.shard.room import ANY_ROOM, Room
@@ -27,7 +27,7 @@ from mayfly.node.shard.shard import Shard
 from mayfly.node.shard.waiting import CHUNK
 from tests.node.broker.three_brokers import NodeWorld, ThreeBrokers
 from tests.node.conftest import Client
-from tests.node.operating.seeing import Seeing
+from tests.node.operating.seeing import Seeing, engine_metrics
 
 SOON_MS = 500
 """Heartbeats and entries have reached everybody by then."""
@@ -92,7 +92,7 @@ def test_every_node_shows_the_same_of_a_queue(brokers: ThreeBrokers, client: Cli
         assert row["next_deadline_ms"] is None and row["next_deadline_in_ms"] is None
         assert row["lease"] is None and row["last_use"] == GOT
         assert row["settings"]["dead_letter_routing_key"] == "dead" and row["settings"]["max_length"] == 9
-        assert row["applied"] == brokers.nodes[id].engine.group(row["shard"]).applied
+        assert row["applied"] == brokers.nodes[id].engine.host.groups[row["shard"]].applied
         assert row["leader"] != 0 and row["policy"] is None
 
 
@@ -412,7 +412,7 @@ def test_d8_a_listing_reads_so_many_keys_and_bytes(
         pass_ms(brokers, 50)  # an entry each
     brokers.run_until(lambda: metric(brokers, 1, "mayfly_parked") == 6)
     engine = brokers.nodes[1].engine
-    log = engine.group(shard_of(brokers.nodes[1], "q").shard_id).log
+    log = engine.host.groups[shard_of(brokers.nodes[1], "q").shard_id].log
     log._cache.discard_group(log.group)
 
     seeing = Seeing(brokers, 1)

@@ -79,7 +79,7 @@ class LanesPart(NamedTuple):
     place: int | None
 
 
-class DeadLetterOffice:
+class LocalDeadLetters:
     """For one node, about the shards that it has."""
 
     def __init__(self, engine: Engine) -> None:
@@ -206,4 +206,4 @@ class _OwnKeys:
     def _entry(self, shard_id: int, index: int) -> bytes:
         if is_transient(shard_id):
             return self._engine.transient.local.entry(index)
-        return self._engine.group(shard_id).log.data_once(index)
+        return self._engine.host.groups[shard_id].log.data_once(index)

@@ -20,7 +20,7 @@ AT_ONCE = struct.pack("ii", 1, 0)
 """SO_LINGER of who closes with a reset."""
 
 
-def test_a_door_that_can_not_be_opened_leaves_none_open() -> None:
+def test_an_address_that_can_not_be_had_leaves_none_listening() -> None:
     """Plain clients in a node that those with TLS do not find would be half a start."""
 
     async def run() -> None:
@@ -29,7 +29,7 @@ def test_a_door_that_can_not_be_opened_leaves_none_open() -> None:
             settings = ListenerSettings("127.0.0.1", tls=tls, tls_address=taken.getsockname()[:2])
             listener = AmqpListener(Broker(DirectCluster(), lambda: b"\0" * 16), lambda: None, settings)
             with pytest.raises(OSError):
-                await listener.open_door()
+                await listener.start_listening()
             assert listener.port
             with pytest.raises(ConnectionRefusedError):
                 await asyncio.open_connection("127.0.0.1", listener.port)
