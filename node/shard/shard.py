@@ -306,6 +306,11 @@ class Shard:
         return self._state.level
 
     @property
+    def index(self) -> int:
+        """The last entry that was applied, or is being applied; 0 if there was none since a snapshot was restored."""
+        return self._state.index
+
+    @property
     def time_ms(self) -> int:
         """Shard time of the last entry."""
         return self._state.time_ms
