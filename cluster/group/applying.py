@@ -16,6 +16,7 @@ from mayfly.cluster.group.sessions import (
     BATCH_HEADER,
     ENTRY_HEADER,
     ENTRY_VERSION,
+    FED,
     KIND_FED,
     KIND_INTERNAL,
     KIND_SESSION,
@@ -213,12 +214,24 @@ class Applying:
         self.feeds.restore(read.rows, index)
 
     def install(self, read: "StateReading", index: int) -> None:
-        """Take over a leader's state while running: this node has missed what happened before it."""
+        """Take over a leader's state while running: what this node has missed is told by what the state says of it."""
+        machine = self.machine
+        told = machine.told()
         self.restore(read, index)
-        self.machine.take_released()
-        self.machine.take_effects()
-        if not self.session.is_fed:
-            self.session.replaced(self.row(self._node))
+        machine.take_released()
+        machine.take_effects()
+        session, row = self.session, self.row(self._node)
+        if session.is_fed or row is None or row[1] != session.sender.incarnation:
+            return
+        if not is_open(row[3]):
+            session.ended(row)
+            return
+        session.has_missed(machine.missed(told, session.key, session.unseen(row)))
+        if row[3] == FED and session.wants_feeds:
+            self.feeds.begin(session.key, index)
+            session.is_told_by_feeds(index)
+        else:
+            self.feeds.tells(self._node)
 
     def live_entries(self) -> Iterable[int]:
         """Indices of the entries whose payload is still needed, by the state or by feeds."""

@@ -24,10 +24,9 @@ from mayfly.cluster.group.sessions import (
     SessionSender,
     Waiter,
     encode_batch,
-    is_open,
 )
 from mayfly.cluster.group.settings import GroupSettings
-from mayfly.cluster.group.state_machine import Effect, GroupEvents
+from mayfly.cluster.group.state_machine import UNKNOWN, Effect, GroupEvents, Missed
 
 
 class OwnSession:
@@ -50,7 +49,7 @@ class OwnSession:
         self.cursor: int = 0
         """While it is fed: the index of the log up to which everything was told."""
         self.is_broken: bool = False
-        """Whether it missed effects, and therefore has to be ended through the log."""
+        """Whether it missed effects that nobody has, and therefore has to be ended through the log."""
         self.payload: Callable[[int], bytes] = _no_payload
         """While it is fed, and is being told something: the payload that a message in it refers to by its index."""
         self._repeat_after_ms: int = settings.repeat_after_ms
@@ -163,15 +162,17 @@ class OwnSession:
         if entry.ended is not None and entry.ended[1] == self.sender.incarnation:
             self.ended(entry.ended)
 
-    def replaced(self, row: SessionRow | None) -> None:
-        """A leader's snapshot took the place of the replica that tells it, and `row` is in it: what happened before
-        was missed."""
-        if row is not None and row[1] == self.sender.incarnation:
-            self._skip_unseen(row)
-            if is_open(row[3]):
-                self.is_broken = True
-            else:
-                self._restart()
+    def unseen(self, row: SessionRow) -> list[bytes]:
+        """The commands of its batches that this row has, and that were not answered here (`SessionSender.unseen`)."""
+        return self.sender.unseen(row[2])
+
+    def has_missed(self, missed: Missed) -> None:
+        """A leader's snapshot took the place of the replica that tells it, and it is open there: this is what happened
+        before, with an answer for each batch of `unseen`."""
+        self.has_effects(missed.effects_before)
+        for results in missed.answers:
+            self.answered(self.sender.oldest_sequence, [self.lost if it is UNKNOWN else it for it in results])
+        self.has_effects(missed.effects)
 
     def ended(self, row: SessionRow | None) -> None:
         """It is over, with this row in the table of sessions: what is not applied goes into a new one."""

@@ -6,10 +6,11 @@ state, the number of the last batch it applied for each node. A batch is applied
 batch after a gap is skipped. So a node that does not see its batch applied by its own replica may send it again as
 often as it likes (Raft thesis, section 6.3, with the window of one that ordered delivery allows).
 
-A session ends when the group's leader has not heard of the node for the session timeout, when the node starts again
-(a higher incarnation), or when the node's replica was replaced by a snapshot and has missed effects. The state
-machine is told, and returns what consumers of that node held. A node without a replica of its own is told what its
-session was answered by another node's (`cluster.group.feeds`).
+A session ends when the group's leader has not heard of the node for the session timeout, or when the node starts again
+(a higher incarnation). The state machine is told, and returns what consumers of that node held. When a snapshot takes
+the place of the node's replica the session goes on, if it is open still: what was missed is read out of the state
+(`StateMachine.missed`). A node without a replica of its own is told what its session was answered by another node's
+(`cluster.group.feeds`).
 
 This module has the three pure parts: the layout of an entry's payload, the replicated table, and the sender's side.
 
@@ -272,6 +273,11 @@ class SessionSender:
         return not (self._unapplied or self._parts or self._gathered)
 
     @property
+    def oldest_sequence(self) -> int:
+        """The number of the oldest batch that is not applied."""
+        return self._unapplied[0].sequence
+
+    @property
     def given_batches(self) -> int:
         """What `applied_batches` will be when everything given up to now is applied."""
         return self.applied_batches + len(self._unapplied) + len(self._gathered) + bool(self._parts)
@@ -300,6 +306,15 @@ class SessionSender:
         for batch in self._unapplied:
             batch.kind = KIND_FED
             batch.sent_ms = -1
+
+    def unseen(self, applied_sequence: int) -> list[bytes]:
+        """The commands of the batches up to `applied_sequence`, which were applied where this node could not see it; of
+        those without an answer nothing."""
+        return [
+            b"".join(batch.commands) if any(answers for answers, _ in batch.waiters) else b""
+            for batch in self._unapplied
+            if batch.sequence <= applied_sequence
+        ]
 
     def skip(self, applied_sequence: int) -> list[tuple[bool, Waiter | None]]:
         """Batches up to `applied_sequence` were applied where this node could not see it: their waiters."""

@@ -1,7 +1,7 @@
 """What a replicated group asks of the state machine it carries, and what it tells the node around it."""
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from mayfly.cluster.group.sessions import SessionKey
 
@@ -43,6 +43,33 @@ class Effect(Protocol):
         ...
 
 
+class Unknown:
+    """Instead of an answer: the command was applied, and nobody can say any more what it was answered."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "UNKNOWN"
+
+
+UNKNOWN: Final = Unknown()
+
+
+class Missed:
+    """What a session was not told because a snapshot took the place of the entries that say it. In this order:
+    ``effects_before``, for those that it knew of; ``answers``, for each of the batches that were asked about its
+    results; ``effects``."""
+
+    __slots__ = ("answers", "effects", "effects_before")
+
+    def __init__(
+        self, effects_before: Sequence[Effect], answers: Sequence[Sequence[object]], effects: Sequence[Effect]
+    ) -> None:
+        self.effects_before: Sequence[Effect] = effects_before
+        self.answers: Sequence[Sequence[object]] = answers
+        self.effects: Sequence[Effect] = effects
+
+
 class StateMachine(Protocol):
     """A deterministic state machine: the same entries give the same state on every replica (RULES C1).
 
@@ -78,6 +105,18 @@ class StateMachine(Protocol):
 
     def needs(self, told: object) -> Collection[int]:
         """The entries whose payload an answer or an effect refers to."""
+        ...
+
+    def told(self) -> object:
+        """The state as it is, for `missed`: whoever is told by this replica was told everything up to it. Good until
+        the next entry."""
+        ...
+
+    def missed(self, told: object, session: SessionKey, batches: Sequence[bytes]) -> Missed:
+        """A later state has taken the place of the one whose `told` this is, and an open session of this node was told
+        everything up to that one: the rest, as far as the state says it. `batches` are commands of the session that
+        were applied in between; of an answer that the state does not say UNKNOWN takes the place. It changes nothing of
+        the state."""
         ...
 
     def audience(self) -> Collection[int] | None:

@@ -34,7 +34,8 @@ from mayfly.node.limits import (
     WAITING_EVENTS_OF_NODE_BYTES,
     WAITING_EVENTS_OF_NODE_LOW_BYTES,
 )
-from mayfly.node.shard.effects import ConsumerCancelled, ConsumerMoved, Deliver
+from mayfly.node.shard.commands import KEPT, encode_detach
+from mayfly.node.shard.effects import ConsumerCancelled, ConsumerMoved, Deliver, Missing
 
 logger = logging.getLogger(__name__)
 
@@ -172,6 +173,12 @@ class Broker:
                 consumer = consumers.get(effect.consumer_id)
                 if consumer is not None:
                     consumer.channel.consumer_moved(consumer.tag, effect)
+            elif isinstance(effect, Missing):
+                consumer = consumers.get(effect.consumer_id)
+                if consumer is not None:
+                    detach = encode_detach(effect.queue_id, effect.consumer_id, KEPT)
+                    consumer.handle.submit(detach, None)
+                    consumer.channel.consumer_cancelled(consumer.tag, consumer.holder)
 
     def reply_came(self, key: str, content: Content) -> None:
         """See `ClusterEvents.reply_came`."""

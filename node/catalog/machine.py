@@ -12,6 +12,7 @@ from mayfly.cluster.group.state_machine import (
     BadCommand,
     BadSnapshot,
     Effect,
+    Missed,
     RestoreSteps,
     SnapshotSteps,
 )
@@ -102,6 +103,13 @@ class CatalogMachine:
     def needs(self, told: object) -> Collection[int]:
         """Results refer to nothing."""
         return ()
+
+    def told(self) -> None:
+        """Nothing but answers."""
+
+    def missed(self, told: object, session: SessionKey, batches: Sequence[bytes]) -> Missed:
+        """The answers are unknown. Whoever waits for them looks at the catalog, or gives its command again."""
+        return Missed((), [() for _ in batches], ())
 
     def audience(self) -> None:
         """Everybody: clients of any node see what is declared."""

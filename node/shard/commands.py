@@ -334,6 +334,47 @@ def encode_raise_level(level: int) -> bytes:
     return LEVEL_HEAD.pack(RAISE_LEVEL, level)
 
 
+_SIZES: Final[dict[int, int]] = {
+    GET: GET_HEAD.size,
+    DETACH: CONSUMER_HEAD.size,
+    FLOW: CONSUMER_HEAD.size,
+    TOUCH_QUEUE: QUEUE_HEAD.size,
+    PURGE: QUEUE_HEAD.size,
+    DELETE_QUEUE: DELETE_HEAD.size,
+    NOOP: 1,
+    PUBLISH_GUARDED: LIST_HEAD.size,
+    PREFETCH: PREFETCH_HEAD.size,
+    TAKEN: TAKEN_HEAD.size,
+    CROSS: NUMBERED_HEAD.size,
+}
+"""Commands of a session that are no longer than their head."""
+
+
+def end_of(data: bytes, position: int) -> int:
+    """Where a command of a session ends; that of a PUBLISH_GUARDED where the first PUBLISH begins that it announces.
+
+    For commands that were applied: others may raise anything, or lead anywhere."""
+    kind = data[position]
+    if kind == PUBLISH:
+        _, key_length, extra, header_length, body_length, _, _ = PUBLISH_HEAD.unpack_from(data, position)
+        lengths: int = extra * NUMBER.size + key_length + header_length + body_length
+        return position + PUBLISH_HEAD.size + lengths
+    if kind == SETTLE:
+        _, _, form, count, _, _ = SETTLE_HEAD.unpack_from(data, position)
+        numbers: int = count if form == LIST else 1 if form == UP_TO else 2
+        return position + SETTLE_HEAD.size + numbers * NUMBER.size
+    if kind == ATTACH:
+        flags: int = ATTACH_HEAD.unpack_from(data, position)[1]
+        return position + ATTACH_HEAD.size + (WINDOW.size if flags & FLAG_WINDOW else 0)
+    if kind == CREATE_QUEUE:
+        settings_length: int = SETTINGS_HEAD.unpack_from(data, position)[1]
+        return position + SETTINGS_HEAD.size + settings_length
+    if kind == TRANSACTION:
+        size_bytes: int = TRANSACTION_HEAD.unpack_from(data, position)[2]
+        return position + TRANSACTION_HEAD.size + size_bytes
+    return position + _SIZES[kind]
+
+
 class LetterContent:
     """Content on its way in a ROUTE or TRANSFER: key, header and body as in PUBLISH. ``redelivered``, in a TRANSFER:
     whether a delivery of it failed before it died."""

@@ -39,6 +39,22 @@ class ConsumerCancelled:
         return f"ConsumerCancelled({self.session}, consumer {self.consumer_id}, queue {self.queue_id})"
 
 
+class Missing:
+    """A consumer was given messages that its node was not told of, and that are not there any more: it needs no
+    acknowledgements, and a snapshot has taken the place of the entries. It is to be cancelled, and to be detached: it
+    goes on taking messages until then."""
+
+    __slots__ = ("consumer_id", "queue_id", "session")
+
+    def __init__(self, consumer_id: int, queue_id: int, session: tuple[int, int]) -> None:
+        self.consumer_id = consumer_id
+        self.queue_id = queue_id
+        self.session = session
+
+    def __repr__(self) -> str:
+        return f"Missing({self.session}, consumer {self.consumer_id}, queue {self.queue_id})"
+
+
 class ConsumerMoved:
     """The queue of an attached consumer has moved to ``shard``: the consumer is to be attached there, and then detached
     here, where what it holds is settled. Until then the queue's lease is held for it. ``prefetch``, ``exclusive`` and

@@ -5,13 +5,13 @@ the one the entries carry, and never looks at content: messages are references i
 """
 
 import struct
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from hashlib import sha256
 from itertools import islice
 from typing import Final
 
 from mayfly.cluster.group.sessions import SessionKey
-from mayfly.cluster.group.state_machine import BadSnapshot
+from mayfly.cluster.group.state_machine import BadSnapshot, Missed
 from mayfly.node.shard import commands, holders, queues, settle
 from mayfly.node.shard.delivery import serve
 from mayfly.node.shard.dispatch import apply_client_command, apply_internal_command, required
@@ -19,6 +19,7 @@ from mayfly.node.shard.effects import ConsumerCancelled, ConsumerMoved, Deliver
 from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.expiry_lag import ExpiryLag
 from mayfly.node.shard.line import PIECE
+from mayfly.node.shard.missed import missed
 from mayfly.node.shard.moves import move_in_command
 from mayfly.node.shard.outbox import Death, Lane
 from mayfly.node.shard.publish import apply_publishes
@@ -195,6 +196,15 @@ class Shard:
             self._state.effects = []
         return effects
 
+    def told(self) -> State:
+        """See `StateMachine.told`: the state itself, which stays as it was once another one has taken its place."""
+        return self._state
+
+    def missed(self, told: object, session: SessionKey, batches: Sequence[bytes]) -> Missed:
+        """See `StateMachine.missed`."""
+        assert isinstance(told, State)
+        return missed(told, self._state, session, batches)
+
     def audience(self) -> Collection[int]:
         """The nodes with consumers here, or with messages that basic.get has handed out."""
         return [node for node, _ in self._state.sessions]
@@ -294,6 +304,11 @@ class Shard:
     def level(self) -> int:
         """The feature level that the shard was told last: what its log means from there on."""
         return self._state.level
+
+    @property
+    def index(self) -> int:
+        """The last entry that was applied, or is being applied; 0 if there was none since a snapshot was restored."""
+        return self._state.index
 
     @property
     def time_ms(self) -> int:

@@ -15,7 +15,7 @@ from typing import Any
 
 from mayfly.cluster.group.fed_entry import FedEntry, MalformedFeed
 from mayfly.cluster.group.sessions import SessionKey
-from mayfly.cluster.group.state_machine import BadSnapshot
+from mayfly.cluster.group.state_machine import UNKNOWN, BadSnapshot, Missed
 from mayfly.cluster.host.failure_domains import path_of
 from mayfly.cluster.host.placement import first_plan, replanned
 from simulation.cluster.raft_invariants import InvariantError
@@ -230,6 +230,17 @@ class _SlowRestore:
             self._machine.become(self._stored)
 
 
+def _answers(batch: bytes) -> list[object]:
+    """The answers to commands that were applied, as far as that alone says them."""
+    answers: list[object] = []
+    position = 0
+    while position < len(batch):
+        kind, first, second, padding = _COMMAND.unpack_from(batch, position)
+        position += _COMMAND.size + padding
+        answers.append((kind, first, second) if kind in (COMMAND, KEEP, BARRIER) else UNKNOWN)
+    return answers
+
+
 class ChainMachine:
     """The state machine of one group on one node.
 
@@ -319,6 +330,20 @@ class ChainMachine:
     def needs(self, told: object) -> Collection[int]:
         """See `StateMachine`."""
         return (told.index,) if isinstance(told, Echo) else ()
+
+    def told(self) -> dict[int, int]:
+        """See `StateMachine`: the counters."""
+        return dict(self.counters)
+
+    def missed(self, told: object, session: SessionKey, batches: Sequence[bytes]) -> Missed:
+        """See `StateMachine`: every command of every client since echoes, without the entry that had it."""
+        assert isinstance(told, dict)
+        echoes = [
+            Echo(session, client, number, 0)
+            for client, last in self.counters.items()
+            for number in range(told.get(client, 0) + 1, last + 1)
+        ]
+        return Missed((), [_answers(batch) for batch in batches], echoes)
 
     def audience(self) -> Collection[int] | None:
         """In group 0 everybody, as in a catalog; elsewhere nobody but who asked."""

@@ -77,6 +77,10 @@ class Probe:
         self.shard_of: dict[str, int] = {}
         """The shard of each queue, as last seen in a catalog."""
         self.digests_compared = 0
+        self.sessions_lost = 0
+        """How often a shard has dropped a node's session."""
+        self.told_by_snapshot = 0
+        """Messages that were given to clients because a snapshot says that they hold them."""
         self.spreads_without_all = 0
         """Changes that were answered, rightly, while a node without clients was behind."""
         self._nodes: dict[int, ProbedNode] = {}
@@ -132,6 +136,10 @@ class Probe:
         replica = node.engine.shards.get(shard)
         if replica is None:
             return  # a transient shard, which has no history to be judged with, or one that is decided elsewhere
+        if replica.index <= node.engine.host.groups[shard].applied:
+            # It was decided in some entry that a snapshot has taken the place of.
+            self.told_by_snapshot += len(messages)
+            return
         time_ms = replica.time_ms
         for message in messages:
             if message.deadline_ms >= 0:
@@ -348,6 +356,7 @@ class _WatchedEvents:
         self._inner.shard_effects(shard_id, effects)
 
     def session_lost(self, shard_id: int) -> None:
+        self._probe.sessions_lost += 1
         self._inner.session_lost(shard_id)
 
     def reply_came(self, key: str, content: Content) -> None:

@@ -432,6 +432,8 @@ class Simulation(Run[Scenario]):
         counts["growths"] = self._operator.growths if self._operator is not None else 0
         counts["digests"] = self.world.probe.digests_compared
         counts["spreads without all"] = self.world.probe.spreads_without_all
+        counts["sessions lost"] = self.world.probe.sessions_lost
+        counts["told by snapshot"] = self.world.probe.told_by_snapshot
         return counts | self.cluster.effects
 
 

@@ -3,6 +3,8 @@
 from tests.bugs.bug import Bug
 
 HOST = "tests/cluster/host/test_host.py::"
+MISSED = "tests/node/shard/test_missed.py::"
+TOLD = "tests/node/broker/test_told_by_snapshot.py::"
 READS = "tests/cluster/group/test_reads.py::"
 FEEDS = "tests/cluster/group/test_feeds.py::"
 FEEDING = "tests/cluster/host/test_feeding.py::"
@@ -86,8 +88,56 @@ GROUP_BUGS = [
         "cluster/group/own_session.py",
         "        if not self.is_broken:\n            return sender.unsent",
         "        if True:\n            return sender.unsent",
-        HOST + "test_what_is_given_again_after_a_snapshot_goes_into_a_new_session",
-        "IndexError",
+        HOST + "test_a_node_that_waits_for_the_end_of_its_session_is_idle_meanwhile",
+        "did not come true",
+    ),
+    Bug(
+        "takes a missed answer for that of another command",
+        "cluster/group/own_session.py",
+        "for results in missed.answers:",
+        "for results in [it[::-1] for it in missed.answers]:",
+        HOST + "test_what_the_state_does_not_say_is_lost_and_may_be_given_again",
+        "assert",
+    ),
+    Bug(
+        "delivers again what was told before a snapshot",
+        "node/shard/missed.py",
+        "first = 1 if known is None else known.last_delivery_id + 1",
+        "first = 1 if known is None else known.last_delivery_id",
+        TOLD + "test_a_consumer_goes_on_and_gets_each_message_once",
+        "['b', 'c', 'd'",
+    ),
+    Bug(
+        "forgets what was delivered where a snapshot hides it",
+        "cluster/group/own_session.py",
+        "        self.has_effects(missed.effects_before)\n",
+        "",
+        TOLD + "test_a_consumer_goes_on_and_gets_each_message_once",
+        "'c', 'd', 'e', 'f', 'g'",
+    ),
+    Bug(
+        "keeps a consumer without acknowledgements that has missed some",
+        "node/shard/missed.py",
+        "effects.append(Missing(holder.holder_id, holder.queue_id, session))",
+        "pass",
+        TOLD + "test_without_acknowledgements_only_who_missed_something_is_cancelled",
+        "not enough values",
+    ),
+    Bug(
+        "confirms what may have been refused where a snapshot hides it",
+        "node/shard/missed.py",
+        "return queue is not None and queue.refused == (0 if before is None else before.refused)",
+        "return queue is not None",
+        TOLD + "test_confirms_are_given_for_what_was_stored_and_for_nothing_else",
+        "assert",
+    ),
+    Bug(
+        "leaves a message with a get that nobody answers",
+        "node/shard/missed.py",
+        "return UNKNOWN if no_ack else self._get(queue_id, holder_id)",
+        "return UNKNOWN",
+        MISSED + "test_it_is_what_the_entries_would_have_told",
+        "their.delivery_id",
     ),
     Bug(
         "leaves an entry out when it goes on for another leader",

@@ -26,7 +26,7 @@ MEASURES = 8
 
 @pytest.fixture(scope="module")
 def settings() -> dict[str, object]:
-    return {"compact_bytes": COMPACT_BYTES, "compact_entries": COMPACT_ENTRIES}
+    return {"compact_bytes": COMPACT_BYTES, "compact_entries": COMPACT_ENTRIES, "session_timeout_ms": 60_000}
 
 
 def held_bytes(data_dir: Path) -> int:
@@ -118,3 +118,28 @@ def test_a_node_away_longer_than_the_log_reaches_back_catches_up(whole: Nodes) -
     whole.kill(3)
     whole.heal()
     assert drain(whole, 3, "away-lying") == [(body, False) for body in lying]
+
+
+def test_consumers_of_a_node_that_was_frozen_for_longer_than_the_log_reaches_back_go_on(whole: Nodes) -> None:
+    """A snapshot takes the place of its replica, and its session is open still: they are given what they missed, once,
+    and are not cancelled."""
+    with channel(whole, 1) as declaring:
+        name = declare_led_by(whole, declaring, "thawed", lambda leader: leader != 3)
+    there, elsewhere = Consumer(whole, 3, name).begin(), Consumer(whole, 2, name).begin()
+    publisher = Publisher(whole, 1, name, rate=2500, size=BODY_BYTES, window=20)
+    publisher.start()
+    there.until_received(50)
+    shard = (whole.queue(1, name) or {})["shard"]
+    whole.freeze(3)
+    last = whole.groups(1)[shard]["commit"]
+    wait_for_each((1, 2), lambda id: whole.groups(id)[shard]["compacted"] > last, "a compacted log")
+    came = len(there.deliveries)
+    whole.thaw(3)
+    there.until_received(came + 500)
+    publisher.finish()
+    wait_for(partial(_is_empty, whole, name), "the last acknowledgement")
+    for consumer in (there, elsewhere):
+        consumer.finish()
+        assert not consumer.cancelled
+    judge(publisher, [there, elsewhere])
+    assert whole.groups(3)[shard]["compacted"] > last, "it came by its log"

@@ -37,6 +37,7 @@ from mayfly.node.broker.operations.steps import (
     on_queue,
     queue_name,
     refuse_unreachable,
+    remove_queue,
     submit,
 )
 from mayfly.node.catalog import Bind, DeclareQueue, QueueRecord, Refusal, RemoveQueues, Unbind, queue_settings, refusals
@@ -126,7 +127,7 @@ def _declare_active(channel: OperationChannel, method: Any, arguments: bytes) ->
             _declare_ok(channel, method, record.name, result)
             return
         elif isinstance(result, Gone) and result.reason:
-            known((yield CatalogStep(RemoveQueues((record.id,)))))
+            yield from remove_queue(record.id)
         else:
             yield from create_missing(channel, record)
     raise AmqpError(541, f"queue '{command.name}' in vhost '{command.vhost}' was deleted over and over")
@@ -152,7 +153,7 @@ def _with_types(command: DeclareQueue, arguments: bytes, error: AmqpError) -> Am
 
 
 def _in_catalog(channel: OperationChannel, command: DeclareQueue) -> Generator[Request, Any, tuple[QueueRecord, bool]]:
-    """The queue's record, and whether it is new."""
+    """The queue's record, and whether it may be new."""
     catalog = channel.cluster.catalog
     user, vhost, name = channel.client.user, command.vhost, command.name
 
@@ -190,7 +191,7 @@ def _in_catalog(channel: OperationChannel, command: DeclareQueue) -> Generator[R
         known((yield BarrierStep()))
         present = catalog.inspect_queue(command)
         if isinstance(present, QueueRecord):
-            return present, False
+            return present, True
     known(declared)
     return declared.queue, declared.created
 
@@ -276,7 +277,7 @@ def delete(channel: OperationChannel, method: Any, arguments: bytes) -> Steps:
         why = "in use" if result.reason == IN_USE else "not empty"
         raise AmqpError(406, f"queue '{name}' in vhost '{client.vhost}' {why}")
     if id:
-        known((yield CatalogStep(RemoveQueues((id,)))))
+        yield from remove_queue(id)
     if not method.nowait:
         yield SpreadStep()
         messages = result.messages if isinstance(result, Deleted) else 0

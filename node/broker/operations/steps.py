@@ -22,7 +22,16 @@ from mayfly.node.broker.operation import (
     known,
 )
 from mayfly.node.broker.operation_channel import OperationChannel
-from mayfly.node.catalog import CheckedCommand, OtherRights, QueueRecord, Refusal, Rights, refusals
+from mayfly.node.catalog import (
+    CheckedCommand,
+    DeclareQueue,
+    OtherRights,
+    QueueRecord,
+    Refusal,
+    RemoveQueues,
+    Rights,
+    refusals,
+)
 from mayfly.node.catalog.permissions import Access, check_access, rights_digest
 from mayfly.node.catalog.shard_settings import shard_settings
 from mayfly.node.limits import DECLARE_ATTEMPTS
@@ -60,7 +69,8 @@ def submit(
 ) -> Generator[Request, Any, Any]:
     """Give a client's command to the catalog; answers its result. `refusal()` says, by the catalog here, why the client
     may not have it done, and is asked again as long as the log finds that it was asked of other permissions than those
-    that count."""
+    that count. A command whose answer is lost is given again, but for that of a new queue: done twice it does no more
+    than once."""
     catalog = channel.cluster.catalog
     user = channel.client.user
     answer: Any = None
@@ -69,9 +79,18 @@ def submit(
         if catalog.level >= LEVEL_RIGHTS:
             command = replace(command, rights=Rights(user, rights_digest(catalog, user, command)))
         answer = yield CatalogStep(command)
-        if not isinstance(answer, OtherRights):
+        if not (isinstance(answer, OtherRights) or (answer is SESSION_LOST and not isinstance(command, DeclareQueue))):
             break
     return answer
+
+
+def remove_queue(queue_id: int) -> Generator[Request, Any, None]:
+    """Take a queue that is gone from its shard out of the catalog."""
+    answer: Any = SESSION_LOST
+    for _ in range(DECLARE_ATTEMPTS):
+        if answer is SESSION_LOST:
+            answer = yield CatalogStep(RemoveQueues((queue_id,)))
+    known(answer)
 
 
 def queue_name(channel: OperationChannel, name: str) -> str:

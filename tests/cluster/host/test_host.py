@@ -99,8 +99,8 @@ def test_a_partitioned_node_loses_its_session_and_its_commands_go_on_in_a_new_on
     assert leader.machines[0].commands == _words(5)
 
 
-def test_a_node_whose_replica_was_replaced_by_a_snapshot_starts_a_new_session() -> None:
-    """It has missed effects, so its consumers must be attached anew; what it had sent is applied once."""
+def test_a_node_that_was_away_for_longer_than_the_session_timeout_starts_a_new_session() -> None:
+    """The snapshot that it gets says that its session is over; what it had sent is applied once."""
     cluster = Cluster(3, compact_entries=20)
     cluster.run_until(lambda: cluster.leader() != 0)
     lonely = next(id for id in cluster.ids if id != cluster.leader())
@@ -119,39 +119,82 @@ def test_a_node_whose_replica_was_replaced_by_a_snapshot_starts_a_new_session() 
     assert commands.count(b"mine") == 1 and len(set(commands)) == len(commands)
 
 
-def test_what_is_given_again_after_a_snapshot_goes_into_a_new_session() -> None:
-    """A command was applied, and a snapshot took the place of the entry that would have told its answer. What the node
-    does for want of that answer must find the old session ended, with all that it held: else a consumer that is
-    attached again meets itself."""
-    cluster = Cluster(3, compact_entries=10)
-    cluster.run_until(lambda: cluster.leader() != 0)
-    lonely, other = (id for id in cluster.ids if id != cluster.leader())
-    leader = cluster.nodes[cluster.leader()]
-    sender = cluster.nodes[lonely].host.groups[0].sender
-    cluster.run_until(lambda: sender.idle)
-    heard: list[object] = []
+class Deaf:
+    """Three nodes, one of which is heard and hears nothing: what it says is applied, and it will be told of it by a
+    snapshot alone. Its session is open meanwhile."""
 
-    def again(answer: object) -> None:
-        heard.append(answer)
-        cluster.nodes[lonely].host.submit(0, [b"more"], 4, True, heard.append)
+    def __init__(self) -> None:
+        self.cluster = cluster = Cluster(3, compact_entries=10)
+        cluster.run_until(lambda: cluster.leader() != 0)
+        self.id, self.other = (id for id in cluster.ids if id != cluster.leader())
+        self.node = cluster.nodes[self.id]
+        self.leader = cluster.nodes[cluster.leader()]
+        self.session = self.node.host.sessions[0]
+        cluster.run_until(lambda: self.session.sender.idle)
+        self.given: list[bytes] = []
+        self.heard: list[tuple[bytes, object]] = []
 
-    # It is heard, and hears nothing: what it says is applied, and it is told by a snapshot.
-    cluster.loses = lambda sender, to, message: to == lonely
-    cluster.nodes[lonely].host.submit(0, [b"once"], 4, True, again)
-    for number in range(50):
-        for node in (cluster.leader(), other):
-            _submit(cluster, node, [b"%02d%02d" % (number, node)])
-            cluster.step()
-    assert b"once" in leader.machines[0].commands and not heard
-    assert leader.host.groups[0].log.first_index() > 40, "nothing was compacted"
-    assert not leader.machines[0].closed, "its session was to be open still"
-    cluster.loses = lambda sender, to, message: False
-    cluster.run_until(lambda: len(heard) == 2)
-    assert heard[0] is LOST and heard[1] is not LOST
-    recorder = leader.machines[0]
-    assert recorder.closed[0][0] == lonely
-    assert recorder.closed_after[0] <= recorder.commands.index(b"more")
-    assert recorder.commands.count(b"once") == recorder.commands.count(b"more") == 1
+    def give(self, *words: bytes) -> None:
+        for word in words:
+            self.given.append(word)
+            self.node.host.submit(0, [word], 4, True, partial(self._note, word))
+        self.cluster.step()
+
+    def _note(self, word: bytes, answer: object) -> None:
+        self.heard.append((word, answer))
+
+    def is_deaf(self) -> None:
+        self.cluster.loses = lambda sender, to, message: to == self.id
+
+    def misses_entries(self) -> None:
+        for number in range(50):
+            for node in (self.leader.id, self.other):
+                _submit(self.cluster, node, [b"%02d%02d" % (number, node)])
+                self.cluster.step()
+        assert self.leader.host.groups[0].log.first_index() > 40, "nothing was compacted"
+        assert not self.leader.machines[0].closed, "its session was to be open still"
+
+    def hears_again(self) -> None:
+        self.cluster.loses = lambda sender, to, message: False
+        self.cluster.run_until(lambda: len(self.heard) == len(self.given))
+
+    def answer(self, word: bytes) -> int:
+        return self.leader.machines[0].commands.index(word)
+
+
+def test_a_session_goes_on_though_a_snapshot_took_the_place_of_its_replica() -> None:
+    """What it missed is read out of the state: it is told each answer and each effect once, and in order."""
+    deaf = Deaf()
+    deaf.give(b"told")
+    deaf.cluster.run_until(lambda: len(deaf.heard) == 1)
+    incarnation = deaf.session.sender.incarnation
+    deaf.is_deaf()
+    deaf.give(b"one ", b"two ")
+    deaf.give(b"last")
+    deaf.misses_entries()
+    assert len(deaf.heard) == 1 and deaf.answer(b"last")
+    deaf.hears_again()
+    deaf.give(b"more")
+    deaf.cluster.run_until(lambda: len(deaf.heard) == 5)
+    assert deaf.heard == [(word, deaf.answer(word)) for word in deaf.given]
+    assert deaf.node.effects == deaf.given
+    assert (deaf.node.sessions_lost, deaf.session.sender.incarnation) == (0, incarnation)
+    assert not deaf.leader.machines[0].closed
+    assert deaf.leader.machines[0].commands.count(b"one ") == 1
+
+
+def test_what_the_state_does_not_say_is_lost_and_may_be_given_again() -> None:
+    deaf = Deaf()
+    deaf.node.machines[0].forgotten = {b"lost"}
+    deaf.is_deaf()
+    deaf.give(b"one ", b"lost", b"two ")
+    deaf.misses_entries()
+    deaf.hears_again()
+    assert deaf.heard == [(b"one ", deaf.answer(b"one ")), (b"lost", LOST), (b"two ", deaf.answer(b"two "))]
+    deaf.give(b"once")
+    deaf.cluster.run_until(lambda: len(deaf.heard) == 4)
+    assert deaf.heard[-1] == (b"once", deaf.answer(b"once"))
+    assert deaf.node.sessions_lost == 0
 
 
 @pytest.mark.parametrize("cut", [False, True])
@@ -200,29 +243,23 @@ def test_what_a_snapshot_tells_is_taken_for_done_unless_its_batch_was_cut_short(
 
 def test_a_node_that_waits_for_the_end_of_its_session_is_idle_meanwhile() -> None:
     """What it has to send waits for a new session; until the old one is closed there is nothing to do for it."""
-    cluster = Cluster(3, compact_entries=10)
-    cluster.run_until(lambda: cluster.leader() != 0)
-    lonely = next(id for id in cluster.ids if id != cluster.leader())
-    host = cluster.nodes[lonely].host
-    cluster.run_until(lambda: host.groups[0].sender.idle)
-    host.submit(0, [b"first"], 5, True, None)
-    cluster.run_until(lambda: host.groups[0].sender.idle)
-    cluster.cut = {lonely}
-    for number in range(60):
-        _submit(cluster, cluster.leader(), [b"%04d" % number])
-        cluster.step()
-    cluster.cut = set()
-    for _ in range(400):
-        cluster.step(until=lambda: host.sessions[0].is_broken)
-        if host.sessions[0].is_broken:
-            break
-    assert host.groups[0].leader
-    host.submit(0, [b"waits"], 5, True, None)
+    deaf = Deaf()
+    host = deaf.node.host
+    deaf.give(b"once")
+    deaf.cluster.run_until(lambda: deaf.session.sender.idle)
+    deaf.is_deaf()
+    deaf.session.is_broken = True
+    host.submit(0, [b"wait"], 4, True, None)
+    deaf.cluster.step()
     for _ in range(10):
-        host.pump(cluster.now)
+        host.pump(deaf.cluster.now)
         if not host.busy:
             break
+    assert deaf.session.is_broken and not deaf.session.sender.idle
     assert not host.busy
+    deaf.cluster.loses = lambda sender, to, message: False
+    deaf.cluster.run_until(lambda: deaf.node.sessions_lost == 1)
+    deaf.cluster.run_until(lambda: b"wait" in deaf.leader.machines[0].commands)
 
 
 def test_what_is_given_while_a_leader_hands_over_waits_for_that_alone() -> None:

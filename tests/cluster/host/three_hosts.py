@@ -9,7 +9,7 @@ from typing import Any
 from mayfly.cluster.group.fed_entry import FedEntry
 from mayfly.cluster.group.sessions import SessionKey
 from mayfly.cluster.group.settings import GroupSettings
-from mayfly.cluster.group.state_machine import BadCommand, BadSnapshot
+from mayfly.cluster.group.state_machine import UNKNOWN, BadCommand, BadSnapshot, Missed
 from mayfly.cluster.host.frame import Frame
 from mayfly.cluster.host.host import Host
 from mayfly.cluster.host.parts import HostParts
@@ -44,6 +44,10 @@ class Recorder:
         self.keep = keep
         self.kept: list[int] = []
         self.commands: list[bytes] = []
+        self.givers: list[int] = []
+        """The node that gave each of them, 0 for the leader."""
+        self.forgotten: set[bytes] = set()
+        """Commands whose answers the state does not say."""
         self.closed: list[SessionKey] = []
         self.closed_after: list[int] = []
         """How many commands there were when each session of `closed` ended."""
@@ -66,13 +70,17 @@ class Recorder:
     def apply(self, session: SessionKey | None, start: int, end: int) -> Sequence[object]:
         commands = [self._data[position : position + 4] for position in range(start, end, 4)]
         if NONE in commands:
-            self.commands += commands[: commands.index(NONE)]
+            self._add(session, commands[: commands.index(NONE)])
             raise BadCommand("no command")
         results = list(range(len(self.commands), len(self.commands) + len(commands)))
-        self.commands += commands
+        self._add(session, commands)
         if session is not None and session[0] in self.listeners:
             self._effects += [Effect(session, command, self._index) for command in commands]
         return results
+
+    def _add(self, session: SessionKey | None, commands: list[bytes]) -> None:
+        self.commands += commands
+        self.givers += [0 if session is None else session[0]] * len(commands)
 
     def finish(self) -> None:
         self.kept.append(self._index)
@@ -93,6 +101,20 @@ class Recorder:
         effects, self._effects = self._effects, []
         return effects
 
+    def told(self) -> int:
+        return len(self.commands)
+
+    def missed(self, told: object, session: SessionKey, batches: Sequence[bytes]) -> Missed:
+        assert isinstance(told, int)
+        places = [place for place in range(told, len(self.commands)) if self.givers[place] == session[0]]
+        answers: list[list[object]] = []
+        answered = iter(places)
+        for batch in batches:
+            words = [batch[position : position + 4] for position in range(0, len(batch), 4)]
+            found = [(word, next(it for it in answered if self.commands[it] == word)) for word in words]
+            answers.append([UNKNOWN if word in self.forgotten else place for word, place in found])
+        return Missed((), answers, [Effect(session, self.commands[place]) for place in places])
+
     def audience(self) -> tuple[int, ...] | None:
         return self.attending
 
@@ -104,7 +126,7 @@ class Recorder:
         return self.kept
 
     def snapshot(self) -> bytes:
-        return json.dumps([self.kept, [command.hex() for command in self.commands]]).encode()
+        return json.dumps([self.kept, [command.hex() for command in self.commands], self.givers]).encode()
 
     def snapshot_steps(self) -> "SlowSnapshot":
         return SlowSnapshot(self.snapshot(), self.snapshot_takes)
@@ -153,14 +175,14 @@ class SlowRestore:
         if self.left == 0:
             self.recorder.snapshots_read += 1
             try:
-                self.kept, commands = json.loads(self.data)
+                self.kept, commands, self.givers = json.loads(self.data)
             except ValueError as error:
                 raise BadSnapshot(str(error)) from error
             self.commands = [bytes.fromhex(command) for command in commands]
         return self.left == 0
 
     def finish(self) -> None:
-        self.recorder.kept, self.recorder.commands = self.kept, self.commands
+        self.recorder.kept, self.recorder.commands, self.recorder.givers = self.kept, self.commands, self.givers
 
 
 class SlowSnapshot:

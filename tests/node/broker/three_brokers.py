@@ -55,8 +55,8 @@ class NodeWorld(World):
         ids = cluster.ids
         group = GroupSettings(
             election_ticks=10, heartbeat_ticks=2, session_window=4, batch_bytes=100_000, entry_bytes=1_000_000,
-            repeat_after_ms=1000, session_timeout_ms=3000, compact_bytes=1 << 40, compact_entries=1 << 40,
-            inflight_bytes=1 << 20,
+            repeat_after_ms=1000, session_timeout_ms=3000, compact_bytes=1 << 40,
+            compact_entries=cluster.compact_entries, inflight_bytes=1 << 20,
         )
         settings = EngineSettings(
             f"node{id}", cluster.shards, 250, {}, lambda: Catalog(cluster.shards), store=f"store {id}",
@@ -119,6 +119,7 @@ class ThreeBrokers:
         cut: Iterable[int] = (),
         replace_after_ms: int = 0,
         shards_per_node: int = 0,
+        compact_entries: int = 1 << 40,
     ) -> None:
         """`levels` are those that all nodes know at first, or each; `cut` are nodes that are not there at first."""
         self.ids = [1, 2, 3]
@@ -126,6 +127,7 @@ class ThreeBrokers:
         self.shards = shards
         self.replace_after_ms = replace_after_ms
         self.shards_per_node = shards_per_node
+        self.compact_entries = compact_entries
         self.now_ms = 1_000_000
         self.stores = {id: make_store(id) for id in self.ids}
         self.cut = set(cut)
