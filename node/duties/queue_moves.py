@@ -14,7 +14,7 @@ from mayfly.node.catalog import QueueRecord
 from mayfly.node.dead_letter import may_go_to
 from mayfly.node.duties.port import DutyPort
 from mayfly.node.shard import commands
-from mayfly.node.shard.outbox import LETTER, item_kind
+from mayfly.node.shard.outbox import LETTER, Lane, item_kind
 from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.shard import Shard
 
@@ -33,11 +33,17 @@ class QueueMoves:
     """The duty for one shard."""
 
     def __init__(
-        self, shard: Shard, port: DutyPort, give: Callable[[bytes], object], clock: Callable[[int], int]
+        self,
+        shard: Shard,
+        port: DutyPort,
+        give: Callable[[bytes], object],
+        clock: Callable[[int], int],
+        has_room: Callable[[Lane, int], bool],
     ) -> None:
         """`give(command)` takes an internal command for the shard, which may get lost; `clock(now_ms)` is the shard's
-        clock."""
+        clock; `has_room(lane, now_ms)`: all that waits in the lane is known to have room."""
         self._clock = clock
+        self._has_room = has_room
         self._shard = shard
         self._port = port
         self._catalog = port.catalog
@@ -78,15 +84,15 @@ class QueueMoves:
         return now_ms - first_ms < HELD_UP_MS and queue.dead_letters and self._are_held_up(queue, now_ms)
 
     def _are_held_up(self, queue: Queue, now_ms: int) -> bool:
-        """Whether dead letters before those of the queue have waited for so long that it may last."""
+        """Whether dead letters before those of the queue have no room, or have waited for so long that it may last."""
         before_ms = self._clock(now_ms) - AGAIN_MS
         if any(death.time_ms < before_ms for death in self._shard.unrouted(1)):
             return True
         source = queue.settings
         return any(
             item_kind(lane.items[0]) == LETTER
-            and lane.items[0].enqueued_ms < before_ms
             and may_go_to(self._catalog, source, lane.target_queue)
+            and (lane.items[0].enqueued_ms < before_ms or not self._has_room(lane, now_ms))
             for lane in self._shard.filled_lanes()
         )
 

@@ -371,6 +371,15 @@ class ShardDuties:
         if given:
             self._give(b"".join(given))
 
+    def has_room(self, lane: Lane, now_ms: int) -> bool:
+        """Whether there is room for all that waits in the lane, as far as is known here."""
+        target_shard = self._place_of(lane)
+        if not target_shard:
+            return True
+        received = self._port.received_up_to(target_shard, lane.target_queue, self._source)
+        wanted = max(lane.first_sequence, received + 1)
+        return self._last_that_fits(lane, target_shard, wanted, now_ms) == lane.last_sequence()
+
     def _place_of(self, lane: Lane) -> int:
         """The shard of a lane's queue, 0 if the queue sees to the lane itself."""
         record = self._catalog.queue_by_id(lane.target_queue)

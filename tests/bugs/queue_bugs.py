@@ -290,6 +290,15 @@ QUEUE_BUGS = [
         "did not come true",
     ),
     Bug(
+        "has a queue leave while there is no room for its dead letters",
+        "node/duties/queue_moves.py",
+        "            and (lane.items[0].enqueued_ms < before_ms or not self._has_room(lane, now_ms))\n",
+        "            and lane.items[0].enqueued_ms < before_ms\n",
+        "tests/node/broker/test_queue_moves.py::"
+        "test_a_lane_that_is_always_full_holds_a_queue_back_though_none_waits_long",
+        "assert",
+    ),
+    Bug(
         "makes a queue in its new shard before its own dead letters have arrived",
         "node/duties/shard_duties.py",
         "            through = self._earlier_are_through(lane.target_queue, wanted, item.enqueued_ms, now_ms)\n",

@@ -390,6 +390,30 @@ def test_a_queue_is_served_where_it_is_while_dead_letters_before_its_own_are_hel
     brokers.run_until(lambda: record_of(brokers).shard == shard % SHARDS + 1)
 
 
+def test_a_lane_that_is_always_full_holds_a_queue_back_though_none_waits_long(brokers: ThreeBrokers) -> None:
+    """D7"""
+    client = brokers.nodes[1].client()
+    declare(brokers, client, "narrow", max_length=1, overflow="reject-publish")
+    declare(brokers, client, message_ttl=50, dead_letter_exchange="", dead_letter_routing_key="narrow")
+    move(brokers, 1)
+    move(brokers, 2, "narrow")
+    taken: list[int] = []
+    for number in range(14):
+        publish(client, "q", range(number, number + 1))
+        since_ms = brokers.now_ms
+        brokers.run_until(lambda began_ms=since_ms: brokers.now_ms - began_ms > 300)  # type: ignore[misc]
+        if number == 3:
+            ask(brokers, 3)
+        if number >= 2:
+            got = call(brokers, client, Basic.Get(queue="narrow", no_ack=True))
+            taken.append(int(got.body))
+        found = brokers.nodes[1].engine.shards[1].queue(record_of(brokers).id)
+        assert found is not None and not found.has_left
+    brokers.run_until(lambda: taken.extend(take(brokers, client, "narrow")) or len(taken) == 14)
+    assert taken == list(range(14))
+    brokers.run_until(lambda: record_of(brokers).shard == 3)
+
+
 def test_new_leaders_do_not_wait_anew_for_dead_letters_on_their_way(brokers: ThreeBrokers) -> None:
     """D7: nobody is served by a queue that has left and is not there yet, so that has an end."""
     client = brokers.nodes[1].client()
