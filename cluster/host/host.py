@@ -431,6 +431,11 @@ class Host:
         frame = self._outgoing.to(peer)
         (frame.apart() if unordered else frame).notices.append((kind, data))
 
+    def send_unhurried_notice(self, peer: int, kind: int, data: bytes) -> None:
+        """The same for a notice that can wait for the next heartbeat, so that it costs no frame of its own; a later one
+        of its kind takes its place."""
+        self._outgoing.add_unhurried(peer, kind, data)
+
     # ------------------------------------------------------------------ output
 
     def pump(self, now_ms: int) -> HostOutput:

@@ -1,8 +1,8 @@
 """What one node sends its peers next (pure): one frame for each, with all that is due for all groups.
 
 A message that nobody waits for does not make a frame of its own: it goes with the next one, at the next heartbeat at
-the latest. Entries that a majority does without go late (`cluster.host.delayed_appends`), heartbeats' answers with any
-frame (`cluster.host.heartbeats`).
+the latest; so do notices that are not urgent. Entries that a majority does without go late
+(`cluster.host.delayed_appends`), heartbeats' answers with any frame (`cluster.host.heartbeats`).
 """
 
 from collections.abc import Mapping
@@ -31,6 +31,9 @@ class OutgoingFrames:
         self._unhurried: dict[int, dict[tuple[int, int], tuple[int, RaftMessage]]] = {}
         """By node, then by group and type: what goes with the next frame, at the next heartbeat at the latest. Of two
         messages of a type the later one says all that the earlier one did."""
+        self._notices: dict[int, dict[int, bytes]] = {}
+        """By node, then by kind: notices that go in the same way, before those that are given later. Of two of a kind
+        the later one alone goes."""
         self._acknowledged: dict[int, tuple[int, int, int]] = {}
         """Group -> the leader, its term, and the index up to which it was last told that the log is here."""
 
@@ -39,7 +42,16 @@ class OutgoingFrames:
         frame = self._frames.get(peer)
         if frame is None:
             frame = self._frames[peer] = Frame()
+            if peer in self._notices:
+                frame.notices += self._notices.pop(peer).items()
         return frame
+
+    def add_unhurried(self, peer: int, kind: int, data: bytes) -> None:
+        """A notice for a peer, in the order in which all are given."""
+        if peer in self._frames:
+            self._frames[peer].notices.append((kind, data))
+        else:
+            self._notices.setdefault(peer, {})[kind] = data
 
     def post(self, id: int, messages: list[RaftMessage], now_ms: int) -> None:
         """Raft messages of a group, those to this node left out."""
@@ -108,4 +120,5 @@ class OutgoingFrames:
     def forget(self, peer: int) -> None:
         """It is no peer any more."""
         self._unhurried.pop(peer, None)
+        self._notices.pop(peer, None)
         self._delayed_appends.forget(peer)

@@ -123,6 +123,12 @@ class Catalog(Versions):
         found = self._state.vhosts.get(vhost)
         return found is not None and found.looks_at_headers(exchange)
 
+    def may_reach(self, vhost: str, exchange: str, key: str | None, queue: str) -> bool:
+        """Whether a message published to the exchange may go to the queue of that name, by whatever keys it is bound;
+        with this key, or None: with any."""
+        found = self._state.vhosts.get(vhost)
+        return found is not None and found.may_reach(exchange, key, queue)
+
     def routing_steps(self, vhost: str) -> int:
         """What topic patterns of the vhost have cost so far, for who routes much at once."""
         found = self._state.vhosts.get(vhost)

@@ -312,21 +312,32 @@ class Vhost:
 
     def looks_at_headers(self, exchange: str) -> bool:
         """Whether a message published to the exchange may reach a headers exchange."""
+        return any(self._exchanges[name].record.type == "headers" for name in self._reached_from(exchange))
+
+    def may_reach(self, exchange: str, key: str | None, queue: str) -> bool:
+        """Whether a message published to the exchange may go to the queue, by whatever keys it is bound; with this key,
+        or None: with any."""
+        sources = {binding.source for binding in self.bindings_to("queue", queue)}
+        return any(
+            key is None or key == queue if name == DEFAULT_EXCHANGE else name in sources
+            for name in self._reached_from(exchange)
+        )
+
+    def _reached_from(self, exchange: str) -> Iterator[str]:
+        """The exchanges to which a message published to the exchange may come, itself first."""
         pending = [exchange]
         seen = {exchange}
         for name in pending:
             reached = self._exchanges.get(name)
             if reached is None:
                 continue
-            if reached.record.type == "headers":
-                return True
+            yield name
             alternate = self._alternate(reached)
             onward = [] if alternate is None else [alternate]
             for following in chain(onward, reached.onward):
                 if following not in seen:
                     seen.add(following)
                     pending.append(following)
-        return False
 
 
 def _forget(index: dict[_Name, dict[BindingKey, BindingRecord]], name: _Name, key: BindingKey) -> None:

@@ -11,7 +11,7 @@ from mayfly.node.dead_letter.death_headers import (
     DeathHistory,
     DeathWriter,
 )
-from mayfly.node.dead_letter.routing import DeadLetterDecision, DeadLetterRouter, DeadLetterSource
+from mayfly.node.dead_letter.routing import DeadLetterDecision, DeadLetterRouter, DeadLetterSource, may_go_to
 
 __all__ = [
     "DELIVERY_LIMIT",
@@ -27,4 +27,5 @@ __all__ = [
     "DeathHistory",
     "DeathWriter",
     "is_cycle",
+    "may_go_to",
 ]

@@ -50,6 +50,14 @@ class DeadLetterDecision:
         return not self.targets and not self.cycles
 
 
+def may_go_to(catalog: Catalog, source: DeadLetterSource, queue_id: int) -> bool:
+    """Whether what dies in the source may be routed to that queue, as the catalog is now."""
+    exchange, target = source.dead_letter_exchange, catalog.queue_by_id(queue_id)
+    if exchange is None or target is None or target.vhost != source.vhost:
+        return False
+    return catalog.may_reach(source.vhost, exchange, source.dead_letter_routing_key, target.name)
+
+
 class DeadLetterRouter:
     """Decides for the local replica of the catalog. Not part of the replicated state: its decisions are."""
 

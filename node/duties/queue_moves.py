@@ -1,6 +1,6 @@
 """What the leader of a shard does for a queue that is to move to another one, or has come from one.
 
-    the catalog says that it is to move   -> MOVE_OUT, unless dead letters of its shard are held up           (RULES D7)
+    the catalog says that it is to move   -> MOVE_OUT, unless dead letters before its own are held up         (RULES D7)
     it is there, with all that was in it  -> QueueMoved in the catalog: publishers go there from then on
 
 What is between is seen to with the shard's lanes (`node.duties.shard_duties`). A queue that refuses publishes is said
@@ -11,9 +11,10 @@ from collections.abc import Callable
 from typing import Final
 
 from mayfly.node.catalog import QueueRecord
+from mayfly.node.dead_letter import may_go_to
 from mayfly.node.duties.port import DutyPort
 from mayfly.node.shard import commands
-from mayfly.node.shard.outbox import LETTER, item_kind
+from mayfly.node.shard.outbox import LETTER, Lane, item_kind
 from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.shard import Shard
 
@@ -21,8 +22,8 @@ AGAIN_MS: Final = 1000
 """What had no effect for so long is given again."""
 
 HELD_UP_MS: Final = 30_000
-"""For so long a move waits where dead letters of its shard do not get on, say for room. After that those that die in
-the new shard may overtake them."""
+"""For so long a move waits where dead letters do not get on, say for room, and those of its queue may go the same way.
+After that those that die in the new shard may overtake them."""
 
 _LOST_MS: Final = 200
 """A MOVE_OUT that was to have an effect has it by then."""
@@ -32,11 +33,17 @@ class QueueMoves:
     """The duty for one shard."""
 
     def __init__(
-        self, shard: Shard, port: DutyPort, give: Callable[[bytes], object], clock: Callable[[int], int]
+        self,
+        shard: Shard,
+        port: DutyPort,
+        give: Callable[[bytes], object],
+        clock: Callable[[int], int],
+        has_room: Callable[[Lane, int], bool],
     ) -> None:
         """`give(command)` takes an internal command for the shard, which may get lost; `clock(now_ms)` is the shard's
-        clock."""
+        clock; `has_room(lane, now_ms)`: all that waits in the lane is known to have room."""
         self._clock = clock
+        self._has_room = has_room
         self._shard = shard
         self._port = port
         self._catalog = port.catalog
@@ -67,21 +74,27 @@ class QueueMoves:
                 if self._is_there(record, queue):
                     self._given_ms[record.id] = now_ms
                     self._port.queue_moved(record.id, record.shard, record.moving_to)
-            elif not self._waits(record.id, now_ms):
+            else:
                 self._given_ms[record.id] = now_ms - AGAIN_MS + _LOST_MS
-                self._give(commands.encode_move_out(record.id, record.moving_to))
+                if not self._waits(queue, now_ms):
+                    self._give(commands.encode_move_out(record.id, record.moving_to))
 
-    def _waits(self, queue_id: int, now_ms: int) -> bool:
-        first_ms = self._asked_ms.setdefault(queue_id, now_ms)
-        return now_ms - first_ms < HELD_UP_MS and self._are_held_up(now_ms)
+    def _waits(self, queue: Queue, now_ms: int) -> bool:
+        first_ms = self._asked_ms.setdefault(queue.queue_id, now_ms)
+        return now_ms - first_ms < HELD_UP_MS and queue.dead_letters and self._are_held_up(queue, now_ms)
 
-    def _are_held_up(self, now_ms: int) -> bool:
-        """Whether dead letters have waited for so long that it may last."""
+    def _are_held_up(self, queue: Queue, now_ms: int) -> bool:
+        """Whether dead letters before those of the queue have no room, or have waited for so long that it may last."""
         before_ms = self._clock(now_ms) - AGAIN_MS
         if any(death.time_ms < before_ms for death in self._shard.unrouted(1)):
             return True
-        firsts = [lane.items[0] for lane in self._shard.filled_lanes()]
-        return any(item_kind(first) == LETTER and first.enqueued_ms < before_ms for first in firsts)
+        source = queue.settings
+        return any(
+            item_kind(lane.items[0]) == LETTER
+            and may_go_to(self._catalog, source, lane.target_queue)
+            and (lane.items[0].enqueued_ms < before_ms or not self._has_room(lane, now_ms))
+            for lane in self._shard.filled_lanes()
+        )
 
     def _is_there(self, record: QueueRecord, queue: Queue) -> bool:
         """Whether publishers may go to the new shard."""

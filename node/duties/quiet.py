@@ -48,12 +48,14 @@ class QuietPort:
         peers: Callable[[], Sequence[int]],
         is_connected: Callable[[int], bool],
         send: Callable[[int, int, bytes], None],
+        send_unhurried: Callable[[int, int, bytes], None],
         barrier: Callable[[Callable[[object], None]], None],
         has_clients: Callable[[], bool],
     ) -> None:
         self.peers: Callable[[], Sequence[int]] = peers
         self.is_connected: Callable[[int], bool] = is_connected
         self.send: Callable[[int, int, bytes], None] = send
+        self.send_unhurried: Callable[[int, int, bytes], None] = send_unhurried
         self.barrier: Callable[[Callable[[object], None]], None] = barrier
         self.has_clients: Callable[[], bool] = has_clients
 
@@ -162,7 +164,7 @@ class Quiet:
     def _say_quiet(self) -> None:
         self._announced_ms = self._now_ms
         for peer in self._port.peers():
-            self._say(peer, _QUIET)
+            self._port.send_unhurried(peer, notice_kinds.QUIET, _WORD.pack(_QUIET, *self._number))
 
     # ------------------------------------------------------------------ peers
 

@@ -21,7 +21,8 @@ from itertools import islice
 from typing import Final
 
 from mayfly.cluster.versions import LEVEL_FAILED_DELIVERIES
-from mayfly.node.dead_letter import DeadLetterRouter
+from mayfly.node.catalog import Catalog
+from mayfly.node.dead_letter import DeadLetterRouter, may_go_to
 from mayfly.node.duties.lost_queues import LostQueues
 from mayfly.node.duties.port import DutyPort
 from mayfly.node.limits import (
@@ -36,6 +37,7 @@ from mayfly.node.shard import commands
 from mayfly.node.shard.consumers import NO_WINDOW, UNLIMITED
 from mayfly.node.shard.message import Message
 from mayfly.node.shard.outbox import LETTER, MANIFEST, Death, Lane, item_kind
+from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.shard import Shard
 
 logger = logging.getLogger(__name__)
@@ -48,8 +50,8 @@ PARKED_REST_MS: Final = 5000
 """Between two looks at parked dead letters: after one that found routes, and after one that did not."""
 
 EARLIER_DEATHS_MS: Final = 5000
-"""For so long a queue that has left waits for dead letters that are on their way, before it is made in its new shard:
-those that die there must not overtake them (RULES D7)."""
+"""For so long a queue that has left waits for dead letters that may be its own, before it is made in its new shard:
+those that die there must not overtake them (RULES D7). Nobody is served by it meanwhile."""
 
 _ROUTES_PER_LOOK: Final = 2
 """ROUTEs decided in one go: more would keep the event loop too long, fewer would never be ahead of the log."""
@@ -83,27 +85,32 @@ class _LaneProgress:
 
 
 class _EarlierDeaths:
-    """What died in a shard up to some moment: deaths up to a sequence and, once those are routed, what was in lanes."""
+    """What may have died in a queue before it left its shard: deaths up to a sequence and, once those are routed, what
+    was in lanes to queues to which its deaths may go."""
 
-    __slots__ = ("_lanes", "_sequence", "_since_ms", "manifest")
+    __slots__ = ("_lanes", "_queue", "_sequence", "manifest")
 
-    def __init__(self, shard: Shard, manifest: int, now_ms: int) -> None:
+    def __init__(self, shard: Shard, queue: Queue, manifest: int) -> None:
         self.manifest = manifest
-        self._since_ms = now_ms
+        self._queue = queue
         self._sequence = shard.last_death
         self._lanes: dict[int, int] | None = None
 
-    def are_through(self, shard: Shard, now_ms: int) -> bool:
-        """Whether they have arrived where they go, or it takes too long."""
-        if now_ms - self._since_ms >= EARLIER_DEATHS_MS:
+    def are_through(self, shard: Shard, catalog: Catalog) -> bool:
+        """Whether they have arrived where they go."""
+        if not self._queue.dead_letters:
             return True
         head = shard.unrouted(1)
         if head and head[0].sequence <= self._sequence:
             return False
         if self._lanes is None:
             # Two queues that leave at the same time do not wait for each other.
-            filled = [lane for lane in shard.filled_lanes() if item_kind(lane.items[0]) != MANIFEST]
-            self._lanes = {lane.target_queue: lane.last_sequence() for lane in filled}
+            source = self._queue.settings
+            self._lanes = {
+                lane.target_queue: lane.last_sequence()
+                for lane in shard.filled_lanes()
+                if item_kind(lane.items[0]) != MANIFEST and may_go_to(catalog, source, lane.target_queue)
+            }
         for queue_id, last in list(self._lanes.items()):
             lane = shard.lane(queue_id)
             if lane is None or lane.first_sequence > last:
@@ -364,6 +371,15 @@ class ShardDuties:
         if given:
             self._give(b"".join(given))
 
+    def has_room(self, lane: Lane, now_ms: int) -> bool:
+        """Whether there is room for all that waits in the lane, as far as is known here."""
+        target_shard = self._place_of(lane)
+        if not target_shard:
+            return True
+        received = self._port.received_up_to(target_shard, lane.target_queue, self._source)
+        wanted = max(lane.first_sequence, received + 1)
+        return self._last_that_fits(lane, target_shard, wanted, now_ms) == lane.last_sequence()
+
     def _place_of(self, lane: Lane) -> int:
         """The shard of a lane's queue, 0 if the queue sees to the lane itself."""
         record = self._catalog.queue_by_id(lane.target_queue)
@@ -410,11 +426,16 @@ class ShardDuties:
             return commands.encode_transfer(self._source, queue_id, first_sequence, letters)
         return commands.encode_transfer_moved(self._source, queue_id, first_sequence, self._clock(now_ms), items)
 
-    def _earlier_are_through(self, queue_id: int, manifest: int, now_ms: int) -> bool:
+    def _earlier_are_through(self, queue_id: int, manifest: int, left_ms: int, now_ms: int) -> bool:
+        """Whether the queue, which left at that time of the shard's clock, can be made in its new shard: how long it
+        waits does not begin anew with each leader."""
+        queue = self.shard.queue(queue_id)
+        if queue is None or self._clock(now_ms) - left_ms >= EARLIER_DEATHS_MS:
+            return True
         earlier = self._earlier.get(queue_id)
         if earlier is None or earlier.manifest != manifest:
-            earlier = self._earlier[queue_id] = _EarlierDeaths(self.shard, manifest, now_ms)
-        return earlier.are_through(self.shard, now_ms)
+            earlier = self._earlier[queue_id] = _EarlierDeaths(self.shard, queue, manifest)
+        return earlier.are_through(self.shard, self._catalog)
 
     def _last_that_fits(self, lane: Lane, target_shard: int, wanted: int, now_ms: int) -> int:
         """The last item of the lane that the target has room for, counted from the one it wants next. What was in the
@@ -425,7 +446,8 @@ class ShardDuties:
         room = self._port.room(target_shard, lane.target_queue, self._source, 0 if item is None else item.body_length)
         if item is not None and item_kind(item) == MANIFEST:
             # What follows it needs the queue to be there.
-            return wanted if self._earlier_are_through(lane.target_queue, wanted, now_ms) else wanted - 1
+            through = self._earlier_are_through(lane.target_queue, wanted, item.enqueued_ms, now_ms)
+            return wanted if through else wanted - 1
         messages, body_bytes, counted_bytes = room.messages, room.body_bytes, room.counted_bytes
         if messages >= UNLIMITED and body_bytes >= UNLIMITED and counted_bytes >= NO_WINDOW:
             return last

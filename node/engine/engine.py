@@ -74,8 +74,8 @@ class Engine:
         )
         self.host: Host = Host(host_settings, range(settings.shards + 1), parts, incarnation)
         port = QuietPort(
-            lambda: self.host.peers, self.host.liveness.is_connected, self.host.send_notice, self.catalog_barrier,
-            self._has_clients,
+            lambda: self.host.peers, self.host.liveness.is_connected, self.host.send_notice,
+            self.host.send_unhurried_notice, self.catalog_barrier, self._has_clients,
         )
         self.quiet: Quiet = Quiet(port, incarnation, lambda: self.spread.look())
         self.spread: CatalogSpread = CatalogSpread(self.host, self._catalog_machine, self.quiet.peer_is_quiet)

@@ -121,9 +121,11 @@ class PlanDuty:
             self._known.take(members.version, reports, now_ms)
             return
         news = (leader, members.version, [_without_load(report) for report in reports])
-        if leader and (news != self._told or now_ms - self._told_ms >= REPEAT_MS):
-            self._told, self._told_ms = news, now_ms
-            self._host.send_notice(leader, notice_kinds.GROUPS, encode_reports(members.version, reports))
+        if not leader or (news == self._told and now_ms - self._told_ms < REPEAT_MS):
+            return
+        send = self._host.send_unhurried_notice if news == self._told else self._host.send_notice
+        self._told, self._told_ms = news, now_ms
+        send(leader, notice_kinds.GROUPS, encode_reports(members.version, reports))
 
     # ------------------------------------------------------------------ deciding
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from mayfly.node.engine.engine import Engine
+from mayfly.node.limits import SHARDS
 from mayfly.node.numbers import CATALOG_GROUP
 from mayfly.node.operating.node_questions import NodeQuestions
 from mayfly.node.operating.shard_sources import ShardSources, Told, unknown_text
@@ -17,7 +18,7 @@ from mayfly.node.operating.views.status import group_steps, unknown_group
 
 Row = dict[str, Any]
 
-_MOST_SHARDS: Final = 1000
+_MOST_GROUPS: Final = 1 + SHARDS
 """About as many a question asks at most, whatever it says."""
 
 
@@ -50,7 +51,7 @@ class Groups:
         self._now_ms = now_ms
         questions.add(_Rows, dict[int, Row], self._tell_rows)
         questions.add(_Totals, dict[int, ShardTotals], self._tell_totals)
-        questions.add(_Replicas, dict[int, GroupReplicas], lambda it: replicas_here(engine, it.groups[:_MOST_SHARDS]))
+        questions.add(_Replicas, dict[int, GroupReplicas], lambda it: replicas_here(engine, it.groups[:_MOST_GROUPS]))
 
     def all(self) -> list[int]:
         """The groups by number: the catalog's, and those of the shards."""
@@ -81,9 +82,9 @@ class Groups:
         return await self._sources.ask(dict.fromkeys(groups), lambda some: question(list(some)))
 
     async def _tell_rows(self, asked: _Rows) -> dict[int, Row]:
-        steps = group_steps(self._engine, asked.groups[:_MOST_SHARDS], self._now_ms())
+        steps = group_steps(self._engine, asked.groups[:_MOST_GROUPS], self._now_ms())
         return {row["group"]: row for row in await in_turns(steps, STEPS_AT_ONCE)}
 
     async def _tell_totals(self, asked: _Totals) -> dict[int, ShardTotals]:
-        steps = totals_in_steps(self._engine, asked.groups[:_MOST_SHARDS])
+        steps = totals_in_steps(self._engine, asked.groups[:_MOST_GROUPS])
         return dict(await in_turns(steps, STEPS_AT_ONCE))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from random import Random
 
+from mayfly.cluster.group.group import Group
 from mayfly.cluster.group.settings import GroupSettings
 from mayfly.cluster.host.frame import Frame
 from mayfly.cluster.host.host import HostOutput
@@ -132,10 +133,15 @@ class SimulatedNode:
         if list(self._seen) != list(groups):
             known = self._seen
             self._seen = {
-                id: known[id] if id in known and known[id].group is group else Seen(id, group)
+                id: known[id] if id in known and known[id].group is group else self._see(id, group)
                 for id, group in groups.items()
             }
         return list(self._seen.values())
+
+    def _see(self, group_id: int, group: Group) -> Seen:
+        if group.rebuild is not None:
+            self.probe.rebuilt()
+        return Seen(group_id, group)
 
     def _read_entry(self, group: int, index: int) -> Entry:
         """Read an entry back. One that rotted is noted and ends the process; the next start rebuilds its replica."""

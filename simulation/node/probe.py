@@ -93,6 +93,8 @@ class Probe:
         self.session_ended: Callable[[int, int], None] = lambda shard, node: None
         """Called with (shard, node) when a replica shows, for the first time, that a session is over."""
         self._sessions: dict[tuple[int, int], tuple[int, bool]] = {}
+        self.rebuilt: Callable[[], None] = lambda: None
+        """Called when a node has begun with a damaged replica, which the others are to rebuild."""
 
     def watch(self, node: ProbedNode) -> ClusterFacade:
         """The engine of a node as its broker shall see it: answers to gets are looked at on their way."""

@@ -71,6 +71,7 @@ class Simulation(Run[Scenario]):
         self.cluster.lost = self._lose
         self._lost: dict[int, None] = {}
         self.world = World(seed, self.cluster, scenario.topology, self.history)
+        self.world.probe.rebuilt = lambda: self.cluster.count("rebuilt")
         if len(scenario.nodes) >= 3 and not scenario.changes:
             self.world.probe.clock_limit_ms = (
                 scenario.node_profile.clock_bound_ms
@@ -107,8 +108,6 @@ class Simulation(Run[Scenario]):
             program = SimulatedNode(
                 machine, disk, known, scenario.node_profile, random, self.world.probe, self._send_away
             )
-            if any(group.rebuild is not None for group in program.engine.host.groups.values()):
-                self.cluster.count("rebuilt")
             return program, program.first_write
 
         machine: Machine[Frame, WriteBatch] = Machine(

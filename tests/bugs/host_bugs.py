@@ -101,4 +101,12 @@ HOST_BUGS = [
         HOSTS + "test_a_wrong_clock_and_a_rotten_replica_leave_a_leader",
         "no calm",
     ),
+    Bug(
+        "makes a frame for a notice that can wait",
+        "cluster/host/outgoing_frames.py",
+        "            self._notices.setdefault(peer, {})[kind] = data\n",
+        "            self.to(peer).notices.append((kind, data))\n",
+        "tests/cluster/host/test_heartbeats.py::test_a_notice_that_is_not_urgent_goes_with_the_next_heartbeat",
+        "assert",
+    ),
 ]

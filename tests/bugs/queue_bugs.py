@@ -281,6 +281,33 @@ QUEUE_BUGS = [
         "assert",
     ),
     Bug(
+        "keeps a queue where it is for dead letters of others",
+        "node/duties/queue_moves.py",
+        "            and may_go_to(self._catalog, source, lane.target_queue)\n",
+        "",
+        "tests/node/broker/test_queue_moves.py::"
+        "test_a_queue_does_not_wait_for_dead_letters_that_its_own_do_not_follow[wide]",
+        "did not come true",
+    ),
+    Bug(
+        "has a queue leave while there is no room for its dead letters",
+        "node/duties/queue_moves.py",
+        "            and (lane.items[0].enqueued_ms < before_ms or not self._has_room(lane, now_ms))\n",
+        "            and lane.items[0].enqueued_ms < before_ms\n",
+        "tests/node/broker/test_queue_moves.py::"
+        "test_a_lane_that_is_always_full_holds_a_queue_back_though_none_waits_long",
+        "assert",
+    ),
+    Bug(
+        "makes a queue in its new shard before its own dead letters have arrived",
+        "node/duties/shard_duties.py",
+        "            through = self._earlier_are_through(lane.target_queue, wanted, item.enqueued_ms, now_ms)\n",
+        "            through = True\n",
+        "tests/node/broker/test_queue_moves.py::"
+        "test_new_leaders_do_not_wait_anew_for_dead_letters_on_their_way",
+        "assert",
+    ),
+    Bug(
         "forgets a consumer that is cancelled while it is attached again",
         "node/broker/operations/basic.py",
         "        while holder is not consumer.holder:\n",

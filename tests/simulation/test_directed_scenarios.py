@@ -113,10 +113,10 @@ def test_a_node_whose_data_is_gone_is_replaced_by_a_new_one(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", [faults.ROT_ENTRY, faults.ROT_SNAPSHOT])
 def test_a_replica_whose_disk_rots_is_rebuilt(kind: str) -> None:
-    scenario = three_nodes(121 if kind == faults.ROT_ENTRY else 120)
-    # Only what is above the snapshot is looked at when a node starts.
+    scenario = three_nodes(120)
+    # Only what is above the snapshot is looked at when a node starts; what one node loses, others must have.
     compact_entries = 15 if kind == faults.ROT_SNAPSHOT else 20_000
-    profile = replace(scenario.node_profile, compact_entries=compact_entries, cache_bytes=0)
+    profile = replace(scenario.node_profile, compact_entries=compact_entries, cache_bytes=0, replication_factor=3)
     plan = (at(2.5, kind, 2), at(2.501, faults.CRASH, 2, lasts=0.3))
     simulation = run(replace(scenario, node_profile=profile, plan=plan, changes=()))
     assert simulation.cluster.effects[kind] == 1

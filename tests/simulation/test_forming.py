@@ -6,7 +6,6 @@ seeds.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -31,6 +30,7 @@ from mayfly.node.membership.forming import (
 )
 from simulation.cluster.events import MILLISECOND_US, SECOND_US
 from simulation.node.forming import asking as simulated
+from simulation.node.forming.place import FormingError
 from simulation.node.forming.run import FormingRun
 from simulation.node.forming.scenario import draw_scenario
 from simulation.node.nodes import SimulatedNode
@@ -248,20 +248,10 @@ def _founds_alone(forming: Forming, now_ms: int) -> str:
     return FOUND if forming.may_found else WAIT
 
 
-@pytest.mark.parametrize(
-    ("of", "name", "broken", "seed", "says"),
-    [
-        (Forming, "decide", _founds_alone, 16, "is sent away for good|has another state than"),
-        (AbandonedPlaces, "claimed", lambda *asked: 0, 75, "is nobody"),
-    ],
-    ids=["founds alone", "leaves places abandoned"],
-)
-def test_broken_rules_are_caught(
-    of: object, name: str, broken: Callable[..., object], seed: int, says: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(of, name, broken)
-    with pytest.raises(AssertionError, match=says):
-        SIMULATOR.kept(run_of(seed))
+def test_a_place_that_is_left_abandoned_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AbandonedPlaces, "claimed", lambda *asked: 0)
+    with pytest.raises(AssertionError, match="is nobody"):
+        SIMULATOR.kept(run_of(75))
 
 
 def emptied_majority() -> FormingRun:
@@ -286,6 +276,35 @@ def test_a_majority_that_was_emptied_founds_nothing_while_one_with_data_answers(
     run = emptied_majority()
     assert [place.node for place in run.places] == [0, 0, 3]
     assert "gave its data up" not in run.counts
+
+
+def late_objection() -> FormingRun:
+    """As before, but the third starts again a second after them: while they are patient."""
+    run = run_of(THREE_FOUNDERS)
+    for place in run.places:
+        run.start(place)
+    run.queue.run_until(10 * SECOND_US)
+    for place in run.places:
+        run.stop(place)
+    for place in run.places[:2]:
+        run.wipe(place)
+        run.start(place)
+    run.queue.run_until(11 * SECOND_US)
+    run.start(run.places[2])
+    run.queue.run_until(60 * SECOND_US)
+    return run
+
+
+def test_emptied_founders_are_patient_with_one_that_starts_with_data() -> None:
+    run = late_objection()
+    assert [place.node for place in run.places] == [0, 0, 3]
+    assert "gave its data up" not in run.counts
+
+
+def test_founders_that_ask_nobody_found_a_second_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Forming, "decide", _founds_alone)
+    with pytest.raises(FormingError, match="is sent away for good"):
+        late_objection()
 
 
 def touched(program: SimulatedNode | None) -> bool:

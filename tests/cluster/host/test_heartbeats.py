@@ -118,3 +118,30 @@ def test_what_is_no_beat_is_refused_and_changes_nothing(cluster: Cluster, kind: 
     before = (node.host.groups[0].term, node.host.groups[0].leader, node.host.groups[0].committed)
     node.host.receive(cluster.leader(), frame, cluster.now)
     assert (node.host.groups[0].term, node.host.groups[0].leader, node.host.groups[0].committed) == before
+
+
+def test_a_notice_that_is_not_urgent_goes_with_the_next_heartbeat(cluster: Cluster) -> None:
+    """The later of two of a kind; alone it is no reason to send anything."""
+    host = cluster.nodes[cluster.leader()].host
+    peer = host.peers[0]
+    host.pump(cluster.now)
+    for word in (b"first", b"second"):
+        host.send_unhurried_notice(peer, 200, word)
+        host.send_unhurried_notice(peer, 201, word)
+        assert not host.pump(cluster.now).frames
+    frame = beat(cluster)[peer]
+    assert frame.notices[:2] == [(200, b"second"), (201, b"second")]
+    assert len(frame.notices) > 2
+    assert not {200, 201} & {kind for kind, _ in beat(cluster)[peer].notices}
+
+
+def test_a_notice_that_is_not_urgent_goes_with_any_frame_in_order(cluster: Cluster) -> None:
+    host = cluster.nodes[cluster.leader()].host
+    first, second = host.peers
+    host.pump(cluster.now)
+    host.send_unhurried_notice(first, 200, b"word")
+    host.send_notice(second, 201, b"urgent")
+    assert list(host.pump(cluster.now).frames) == [second]
+    host.send_notice(first, 200, b"urgent")
+    host.send_unhurried_notice(first, 200, b"later")
+    assert [data for _, data in host.pump(cluster.now).frames[first].notices] == [b"word", b"urgent", b"later"]

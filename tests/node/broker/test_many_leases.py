@@ -135,7 +135,7 @@ def test_idle_queues_are_not_looked_at(monkeypatch: pytest.MonkeyPatch, count: i
     # One frame from each node to each other for each heartbeat: answers go with the next. And, now and then, an entry
     # in each shard with leases, which records how far they have come.
     records = len(cluster.nodes[1].engine.shards) * (idle_ms // LEASES_RECORDED_EVERY_MS + 1)
-    assert cluster.frames - frames <= 3 * 2 * idle_ms // (2 * TICK_MS) + 40 + 6 * records
+    assert cluster.frames - frames <= 3 * 2 * idle_ms // (2 * TICK_MS) + 20 + 6 * records
 
 
 def _ignore(_: object) -> None:

@@ -12,6 +12,7 @@ from mayfly.cluster.versions import LEVEL_QUEUE_MOVES, LEVELS
 from mayfly.node.broker.unacknowledged import DeliveryHolder
 from mayfly.node.catalog import MoveQueue, NeedsLevel, QueueRecord, SetPolicy
 from mayfly.node.catalog.shard_settings import shard_settings
+from mayfly.node.duties.shard_duties import EARLIER_DEATHS_MS
 from mayfly.node.shard.commands import encode_attach, encode_create_queue
 from tests.node.broker.three_brokers import ThreeBrokers
 from tests.node.conftest import Client
@@ -327,6 +328,123 @@ def test_dead_letters_follow_a_queue_that_has_moved(brokers: ThreeBrokers) -> No
     for place in range(2):
         mine = [number for number in got if number // 10_000 == place]
         assert mine == list(range(place * 10_000, place * 10_000 + 1800))
+
+
+def hold_up_dead_letters(brokers: ThreeBrokers, client: Client) -> int:
+    """Dead letters for "narrow", which is full, wait in a shard, whose number this is."""
+    narrow = declare(brokers, client, "narrow", max_length=1, overflow="reject-publish")
+    declare(brokers, client, "wide")
+    timed = declare(
+        brokers, client, "timed", message_ttl=100, dead_letter_exchange="", dead_letter_routing_key="narrow"
+    )
+    if timed.shard == narrow.shard:
+        move(brokers, another(narrow), "timed")
+    publish(client, "timed", range(3))
+    brokers.run_until(lambda: ready(brokers, "timed") == 3)
+    held_since_ms = brokers.now_ms
+    brokers.run_until(lambda: brokers.now_ms - held_since_ms > 2000)
+    assert ready(brokers, "narrow") == 1
+    return record_of(brokers, "timed").shard
+
+
+@pytest.mark.parametrize("dead_letter_key", ["", "wide"])
+def test_a_queue_does_not_wait_for_dead_letters_that_its_own_do_not_follow(
+    brokers: ThreeBrokers, dead_letter_key: str
+) -> None:
+    """D7: a queue without dead letters, and one whose dead letters go elsewhere."""
+    client = brokers.nodes[1].client()
+    shard = hold_up_dead_letters(brokers, client)
+    dead = {"dead_letter_exchange": "", "dead_letter_routing_key": dead_letter_key} if dead_letter_key else {}
+    record = declare(brokers, client, **dead)
+    if record.shard != shard:
+        move(brokers, shard)
+    publish(client, "q", range(10))
+    began_ms = brokers.now_ms
+    move(brokers, shard % SHARDS + 1)
+    assert take(brokers, client) == list(range(10))
+    assert brokers.now_ms - began_ms < 2000
+
+
+def test_a_queue_is_served_where_it_is_while_dead_letters_before_its_own_are_held_up(brokers: ThreeBrokers) -> None:
+    """D7"""
+    client = brokers.nodes[1].client()
+    shard = hold_up_dead_letters(brokers, client)
+    record = declare(brokers, client, dead_letter_exchange="", dead_letter_routing_key="narrow")
+    if record.shard != shard:
+        move(brokers, shard)
+    ask(brokers, shard % SHARDS + 1)
+    publish(client, "q", range(10))
+    assert take(brokers, client) == list(range(10))
+    began_ms = brokers.now_ms
+    brokers.run_until(lambda: brokers.now_ms - began_ms > 5000)
+    assert record_of(brokers).shard == shard
+    publish(client, "q", range(10))
+    assert take(brokers, client) == list(range(10))
+    taken: list[int] = []
+
+    def all_are_taken() -> bool:
+        taken.extend(take(brokers, client, "narrow"))
+        return len(taken) == 3
+
+    brokers.run_until(all_are_taken)
+    brokers.run_until(lambda: record_of(brokers).shard == shard % SHARDS + 1)
+
+
+def test_a_lane_that_is_always_full_holds_a_queue_back_though_none_waits_long(brokers: ThreeBrokers) -> None:
+    """D7"""
+    client = brokers.nodes[1].client()
+    declare(brokers, client, "narrow", max_length=1, overflow="reject-publish")
+    declare(brokers, client, message_ttl=50, dead_letter_exchange="", dead_letter_routing_key="narrow")
+    move(brokers, 1)
+    move(brokers, 2, "narrow")
+    taken: list[int] = []
+    for number in range(14):
+        publish(client, "q", range(number, number + 1))
+        since_ms = brokers.now_ms
+        brokers.run_until(lambda began_ms=since_ms: brokers.now_ms - began_ms > 300)  # type: ignore[misc]
+        if number == 3:
+            ask(brokers, 3)
+        if number >= 2:
+            got = call(brokers, client, Basic.Get(queue="narrow", no_ack=True))
+            taken.append(int(got.body))
+        found = brokers.nodes[1].engine.shards[1].queue(record_of(brokers).id)
+        assert found is not None and not found.has_left
+    brokers.run_until(lambda: taken.extend(take(brokers, client, "narrow")) or len(taken) == 14)
+    assert taken == list(range(14))
+    brokers.run_until(lambda: record_of(brokers).shard == 3)
+
+
+def test_new_leaders_do_not_wait_anew_for_dead_letters_on_their_way(brokers: ThreeBrokers) -> None:
+    """D7: nobody is served by a queue that has left and is not there yet, so that has an end."""
+    client = brokers.nodes[1].client()
+    declare(brokers, client, "dead")
+    record = declare(brokers, client, message_ttl=100, dead_letter_exchange="", dead_letter_routing_key="dead")
+    move(brokers, 1)
+    move(brokers, 2, "dead")
+    publish(client, "q", range(3))
+    brokers.run_until(lambda: ready(brokers) == 3)
+    brokers.silent = {2}
+    old = [node.engine.shards[1] for node in brokers.nodes.values()]
+    brokers.run_until(lambda: all(shard.filled_lanes() for shard in old))
+    ask(brokers, 3)
+
+    def is_in(shard: int) -> bool:
+        found = brokers.nodes[1].engine.shards[shard].queue(record.id)
+        return found is not None and not found.has_left
+
+    brokers.run_until(lambda: not is_in(1))
+    began_ms, turns = brokers.now_ms, 0
+    while not is_in(3):
+        brokers.step()
+        if brokers.now_ms - began_ms > 2000 * (turns + 1):
+            turns += 1
+            leader = next(node for node in brokers.nodes.values() if node.engine.host.groups[1].established)
+            leader.engine.host.groups[1].raw.transfer_leader(leader.id % 3 + 1)
+        assert brokers.now_ms - began_ms < 2 * EARLIER_DEATHS_MS
+    assert turns >= 2
+    assert brokers.now_ms - began_ms >= EARLIER_DEATHS_MS - 1000
+    brokers.silent = set()
+    brokers.run_until(lambda: ready(brokers, "dead") == 3)
 
 
 def test_below_its_level_a_move_is_refused() -> None:

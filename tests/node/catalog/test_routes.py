@@ -195,3 +195,20 @@ def test_who_looks_at_headers(catalog: Catalog) -> None:
     assert catalog.looks_at_headers("/", "x")
     catalog.apply(Unbind("/", "x", "exchange", "y", "k"))
     assert not catalog.looks_at_headers("/", "x")
+
+
+def test_who_may_reach_a_queue(catalog: Catalog) -> None:
+    """By any key, through bindings of exchanges and alternates; the default exchange by its name alone."""
+    for name in ("x", "y"):
+        exchange(catalog, name)
+    exchange(catalog, "z", arguments={"alternate-exchange": "y"})
+    catalog.apply(Bind("/", "x", "queue", "a", "k"))
+    catalog.apply(Bind("/", "y", "exchange", "x", "k"))
+    for name in ("x", "y", "z"):
+        assert catalog.may_reach("/", name, None, "a") and catalog.may_reach("/", name, "other", "a")
+        assert not catalog.may_reach("/", name, "b", "b")
+    assert catalog.may_reach("/", "", None, "b") and catalog.may_reach("/", "", "b", "b")
+    assert not catalog.may_reach("/", "", "a", "b")
+    assert not catalog.may_reach("nowhere", "", None, "a") and not catalog.may_reach("/", "absent", None, "a")
+    catalog.apply(Unbind("/", "y", "exchange", "x", "k"))
+    assert catalog.may_reach("/", "x", None, "a") and not catalog.may_reach("/", "z", None, "a")

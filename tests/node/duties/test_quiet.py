@@ -32,15 +32,20 @@ class Node:
         self.unanswered: list[int] = []
         self._network = network
         port = QuietPort(
-            lambda: [other for other in NODES if other != id], lambda peer: True, self._send, self._barrier,
-            lambda: self.clients > 0,
+            lambda: [other for other in NODES if other != id], lambda peer: True, self._send,
+            self._send_unhurried, self._barrier, lambda: self.clients > 0,
         )
         self.quiet = Quiet(port, 1, lambda: None)
         self.quiet.quiet_after_ms = QUIET_AFTER_MS
 
     def _send(self, peer: int, kind: int, data: bytes) -> None:
         assert kind == notice_kinds.QUIET
+        self._network.hurry((self.id, peer))
         self._network.mail.setdefault((self.id, peer), deque()).append(data)
+
+    def _send_unhurried(self, peer: int, kind: int, data: bytes) -> None:
+        assert kind == notice_kinds.QUIET
+        self._network.unhurried[(self.id, peer)] = data
 
     def _barrier(self, done: Callable[[object], None]) -> None:
         self.barriers.append((self._network.committed, done))
@@ -67,6 +72,8 @@ class Network:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.mail: dict[tuple[int, int], deque[bytes]] = {}
+        self.unhurried: dict[tuple[int, int], bytes] = {}
+        """What waits for other words to go with, but not for ever."""
         self.committed = 0
         self.answered = 0
         self.now_ms = 0
@@ -86,10 +93,17 @@ class Network:
             assert not each.quiet.serves or each.applied >= self.answered, f"node {each.id} serves"
 
     def _deliver(self, node: Node) -> None:
+        if self.unhurried and self.random.randrange(2):
+            self.hurry(self.random.choice(list(self.unhurried)))
         links = [link for link, words in self.mail.items() if words]
         if links:
             sender, to = self.random.choice(links)
             self.nodes[to - 1].quiet.notice(sender, self.mail[(sender, to)].popleft())
+
+    def hurry(self, link: tuple[int, int]) -> None:
+        """What waits leaves."""
+        if link in self.unhurried:
+            self.mail.setdefault(link, deque()).append(self.unhurried.pop(link))
 
     def _apply(self, node: Node) -> None:
         node.applied = min(self.committed, node.applied + 1)

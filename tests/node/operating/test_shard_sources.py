@@ -12,6 +12,7 @@ from pamqp import commands
 from mayfly.node.broker import peer_questions
 from mayfly.node.broker.client_socket import ClientSocket
 from mayfly.node.catalog import MoveQueue
+from mayfly.node.limits import SHARDS
 from mayfly.node.numbers import CATALOG_GROUP
 from mayfly.node.operating import current_replicas, dead_letters, groups, shard_sources
 from mayfly.node.operating.node_questions import SILENT_FOR_MS
@@ -468,3 +469,13 @@ def test_a_replica_that_goes_while_it_is_told_of_is_asked_for_elsewhere(cluster:
 
 async def _awaited(task: asyncio.Future[Any]) -> Any:
     return await task
+
+
+def test_a_question_may_name_every_shard_that_there_can_be() -> None:
+    """And the transient one of whoever asks; what it names beyond that is left out."""
+    brokers = ThreeBrokers()
+    asked = Seeing(brokers, 1).groups
+    absent = list(range(1000, 1000 + SHARDS - 1))
+    told = asyncio.run(asked._tell_totals(groups._Totals([*absent, 1, 2, 1])))
+    assert list(told) == [1, 2]
+    assert list(asyncio.run(asked._tell_totals(groups._Totals([*absent, 999, 1, 2])))) == [1]
