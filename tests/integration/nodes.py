@@ -17,7 +17,6 @@ from typing import Any, Final, Self, TextIO
 from urllib.parse import quote
 from urllib.request import urlopen
 
-from mayfly.cluster.host.placement import voters
 from mayfly.node.local_nodes import local_cluster
 from mayfly.node.local_nodes.local_cluster import (
     ChildEnd,
@@ -142,9 +141,10 @@ class Nodes:
 
     def until_balanced(self) -> None:
         """Return when every group is led by the node that it prefers, as all nodes see it."""
-        preferred = {group: voters(group, list(self.ids), 3)[0] for group in self.groups(1)}
 
         def balanced() -> bool:
+            # With more nodes than replicas the plan changes while some of them are down.
+            preferred = {int(row["group"]): next(iter(row["plan"]), -1) for row in self.page(1, "/shards")[1]["shards"]}
             return all(
                 {group: row["leader"] for group, row in self.groups(id).items()} == preferred for id in self.ids
             )
