@@ -14,7 +14,7 @@ from mayfly.node.shard.message import GIVEN_BACK
 from mayfly.node.shard.results import Applied, Attached, Detached, GetResult, Published, QueueCounts
 from mayfly.node.shard.settings import REJECT_PUBLISH, ShardQueueSettings
 from mayfly.node.shard.shard import Shard
-from tests.node.shard.driver import LEADER, A, B, Driver, attach, noop, publish
+from tests.node.shard.driver import LEADER, A, B, Driver, attach, encode_settle_up_to, noop, publish
 from tests.node.shard.moving_shards import MovingShards
 
 
@@ -174,7 +174,7 @@ def test_who_may_have_been_refused_hears_nothing_else() -> None:
 def test_the_commands_of_a_session_end_where_the_next_begins() -> None:
     each = [
         publish("body"), publish("", 1, 2, 3, ttl_ms=5), commands.encode_settle(1, 2, commands.ACK, [1, 2, 3]),
-        commands.encode_settle(1, 2, commands.ACK, [1, 5, 9]), commands.encode_settle_up_to(1, 2, commands.ACK, 3),
+        commands.encode_settle(1, 2, commands.ACK, [1, 5, 9]), encode_settle_up_to(1, 2, commands.ACK, 3),
         commands.encode_get(1, 2, True), attach(1, 2), attach(1, 2, window_bytes=1000),
         commands.encode_detach(1, 2, KEPT), commands.encode_create_queue(1, settings(max_length=3)),
         commands.encode_touch_queue(1), commands.encode_purge(1), commands.encode_delete_queue(1, True, False),
