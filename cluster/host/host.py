@@ -54,9 +54,6 @@ NEVER: Final = -1
 BALANCE_EVERY_MS: Final = 1000
 """How often leaders are balanced, silent sessions closed, rebuilds asked for and logs compacted."""
 
-HEARD_IN_ELECTION_TIMEOUT: Final = 2
-"""So often at least a node hears every other one within an election timeout, whatever their groups."""
-
 SLOW_SHARE_OF_ELECTION_TIMEOUT: Final = 3
 """A disk whose writes take a third of the election timeout is slow (see `cluster.host.disk_pace`)."""
 
@@ -109,10 +106,6 @@ class Host:
             self.groups, self.liveness, settings.group.session_timeout_ms
         )
         self._heartbeats: GroupHeartbeats = GroupHeartbeats(settings.node, self.groups)
-        heartbeat_ms = settings.group.heartbeat_ticks * settings.tick_ms
-        self._heartbeats_for_all = max(1, settings.election_timeout_ms // (HEARD_IN_ELECTION_TIMEOUT * heartbeat_ms))
-        """Each of so many goes to all."""
-        self._heartbeats_sent = 0
         self.disk: DiskWatch = DiskWatch(settings.election_timeout_ms)
         self._input: RaftInput = RaftInput(
             settings.node, self.groups, self._heartbeats, self.disk, self._has_work, self._tell
@@ -255,32 +248,17 @@ class Host:
             self._outgoing.to(message.to).raft.append((group.id, message))
 
     def _heartbeat(self, now_ms: int) -> None:
-        hearing = self._hearing()
-        for peer in hearing:
-            self._outgoing.to(peer)  # They hear of this node, and of its clock, whatever there is to say.
+        for peer in self.peers:
+            self._outgoing.to(peer)  # All hear of this node, and of its clock, whatever there is to say.
         for group in self.groups.values():
             if group.established:
                 clock = (group.id, group.clock.current_ms(now_ms), group.clock.led_ms)
-                for peer in hearing:
+                for peer in self.peers:
                     if group.has_member(peer):
                         self._outgoing.to(peer).group_clocks.append(clock)
-        self._feeding.heartbeat(hearing, self.leadership.replicas)
+        self._feeding.heartbeat(self.peers, self.leadership.replicas)
         for peer, data in self._heartbeats.take_due():
             self._outgoing.to(peer).notices.append((notice_kinds.HEARTBEATS, data))
-
-    def _hearing(self) -> Sequence[int]:
-        """Who gets this heartbeat: those whom a group of this node has to do with, and every so often all others. An
-        idle node's work is its frames, and in a large cluster most others are others."""
-        self._heartbeats_sent += 1
-        if self._heartbeats_sent % self._heartbeats_for_all == 0:
-            return self.peers
-        near: set[int] = set()
-        for group in self.groups.values():
-            if group.leads:
-                near.update(peer for peer in self.peers if group.has_member(peer))
-            else:
-                near.add(group.leader)
-        return [peer for peer in self.peers if peer in near]
 
     def receive(self, peer: int, frame: Frame, now_ms: int) -> None:
         """A frame of a peer. What does not fit is left out, the rest is taken. Raises CorruptEntry alone, as `tick`

@@ -203,12 +203,4 @@ GROUP_BUGS = [
         FEEDING + "test_what_an_earlier_life_of_a_node_began_ends_though_it_has_nothing_to_say",
         "did not come true",
     ),
-    Bug(
-        "never speaks to those with whom it shares no leader",
-        "cluster/host/host.py",
-        "        if self._heartbeats_sent % self._heartbeats_for_all == 0:\n            return self.peers\n",
-        "",
-        FEEDING + "test_an_idle_node_speaks_less_to_those_with_whom_it_shares_no_leader",
-        "KeyError",
-    ),
 ]
