@@ -11,6 +11,8 @@ message, of all nodes together:
 
     written    bytes that they have caused to be written to disk (`write_bytes` of /proc/PID/io): pages, not payloads
     received   bytes that came on their TCP connections, from clients and from each other (`ss`, without headers)
+    entries    entries of all logs
+    segments   TCP segments with data that came: how well what is sent is gathered
     CPU        user and system time (/proc/PID/stat), less what the same nodes use when idle for as long
 
 `processes` is one `mayfly node --processes N`, with one replica of each shard. A declare is one of a durable queue,
@@ -40,14 +42,16 @@ from bench.growth_cluster import BASE_PORT, Idle, Measuring
 
 SHARDS: Final = 16
 BODY: Final = bytes(1024)
-WINDOW: Final = 640
-"""Unconfirmed messages of all publishers together."""
+WINDOW: Final = 200
+"""Unconfirmed messages of each publisher."""
 WARM_UP: Final = 1_600
 PREFETCH: Final = 200
 DECLARES: Final = 2_000
 IDLE_S: Final = 20.0
 DELIVER: Final = bytes((0, 60, 0, 60))
-RECEIVED: Final = re.compile(r"bytes_received:(\d+)")
+RECEIVED: Final = re.compile(r" bytes_received:(\d+)")
+SEGMENTS: Final = re.compile(r" data_segs_in:(\d+)")
+COMMITTED: Final = re.compile(r'^mayfly_raft_commit_index\{group="(\d+)"\} (\S+)$', re.MULTILINE)
 PID: Final = re.compile(r"pid=(\d+)")
 
 
@@ -56,7 +60,8 @@ class Counts:
 
     def __init__(self, cluster: Cluster) -> None:
         self.written = sum(_written(pid) for pid in cluster.pids)
-        self.received = _received(cluster.pids)
+        self.received, self.segments = _received(cluster.pids)
+        self.entries = _entries(cluster)
         self.cpu_s = cluster.cpu_s()
         self.at_s = time.monotonic()
 
@@ -68,16 +73,25 @@ def _written(pid: int) -> int:
     raise AssertionError(f"no write_bytes of process {pid}")
 
 
-def _received(pids: Sequence[int]) -> int:
-    """Of the connections that are there now."""
+def _entries(cluster: Cluster) -> int:
+    committed: dict[str, int] = {}
+    for port in cluster.http:
+        for group, index in COMMITTED.findall(page(port, "/metrics")):
+            committed[group] = max(committed.get(group, 0), int(float(index)))
+    return sum(committed.values())
+
+
+def _received(pids: Sequence[int]) -> tuple[int, int]:
+    """Of the connections that are there now: bytes and segments."""
     shown = subprocess.run(["ss", "-tinpHO", "state", "established"], capture_output=True, text=True, check=True).stdout
     own = set(pids)
-    total = 0
+    octets = segments = 0
     for line in shown.splitlines():
-        owner, count = PID.search(line), RECEIVED.search(line)
-        if owner and count and int(owner[1]) in own:
-            total += int(count[1])
-    return total
+        owner = PID.search(line)
+        if owner and int(owner[1]) in own:
+            octets += sum(map(int, RECEIVED.findall(line)))
+            segments += sum(map(int, SEGMENTS.findall(line)))
+    return octets, segments
 
 
 class Clients:
@@ -115,7 +129,7 @@ class Clients:
     def _publish(self, publisher: Pipeline, count: int, place: int) -> None:
         octets = [message(queue, BODY) for queue in self._queues]
         made = (octets[(place + number) % len(octets)] for number in range(count))
-        publisher.publish_all(made, WINDOW // len(self._publishers))
+        publisher.publish_all(made, WINDOW)
 
     def _consume(self, consumer: Pipeline) -> None:
         # Nobody knows who gets the last one: all look at the sum, and a socket that stays silent is given up.
@@ -185,7 +199,8 @@ def measure_messages(cluster: Cluster, count: int) -> None:
     print(
         f"{len(cluster.pids)} nodes, groups {groups_of(cluster)}: per message written"
         f" {(after.written - before.written) / count:.0f} B, received {(after.received - before.received) / count:.0f} B,"
-        f" CPU {cpu_us:.1f} us; {count / taken_s:.0f}/s, load {os.getloadavg()[0]:.1f}",
+        f" entries {(after.entries - before.entries) / count:.3f},"
+        f" segments {(after.segments - before.segments) / count:.3f}, CPU {cpu_us:.1f} us; {count / taken_s:.0f}/s, load {os.getloadavg()[0]:.1f}",
         flush=True,
     )
 
