@@ -7,10 +7,11 @@
     UNKEPT    leader -> node     nobody can tell it any more       group u16, incarnation u64
     CURSORS   node -> replicas   I was told so far                 (group u16, incarnation u64, cursor u64)*
 
-A node's batches go to the leader as always, and to the next one when there is one. With LEADS, as soon as it has applied
-an entry of its own term, when a stream opens, and as often as all peers hear of its node, a leader says where that is.
-The node asks each new one to resume; any replica could tell it, for it tells what the log says, but only an established
-leader is known to have applied as much as the one before. A gap in the numbers, a new stream, or no answer for a while: it asks again.
+A node's batches go to the leader as always, and to the next one when there is one. With LEADS, as soon as it has
+applied an entry of its own term, when a stream opens, and as often as all peers hear of its node, a leader says where
+that is. The node asks each new one to resume; any replica could tell it, for it tells what the log says, but only an
+established leader is known to have applied as much as the one before. A gap in the numbers, a new stream, or no answer
+for a while: it asks again.
 
 An entry that does not fit into one notice comes in parts; nothing of it is told before the last one is here.
 

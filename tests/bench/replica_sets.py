@@ -6,8 +6,8 @@
     .venv/bin/python -P tests/bench/replica_sets.py idle 3 15
 
 Real nodes, of the installed package (`--source`: of this tree, uncompiled), 16 shards, one queue in each. On every node
-there are one publisher to all of these queues, with confirms, and one consumer of all of them, with acknowledgements. Per
-message, of all nodes together:
+there are one publisher to all of these queues, with confirms, and one consumer of all of them, with acknowledgements.
+Per message, of all nodes together:
 
     written    bytes that they have caused to be written to disk (`write_bytes` of /proc/PID/io): pages, not payloads
     received   bytes that came on their TCP connections, from clients and from each other (`ss`, without headers)
@@ -27,8 +27,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from itertools import pairwise
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -134,7 +133,7 @@ class Clients:
     def _consume(self, consumer: Pipeline) -> None:
         # Nobody knows who gets the last one: all look at the sum, and a socket that stays silent is given up.
         unacknowledged, tag = 0, 0
-        consumer._socket.settimeout(0.1)
+        consumer.give_up_after(0.1)
         while self.taken < self._goal:
             try:
                 for kind, _, payload in consumer.frames():
@@ -169,10 +168,11 @@ def processes(count: int, source: bool) -> Iterator[Cluster]:
         log = Path(data) / "node.log"
         with running(words, log, environment, 2 * START_S) as process:
             http = [first_http + number for number in range(count)]
-            wait_until(lambda: all(answers(port, "/health/ready") for port in http), f"{count} processes serve", START_S)
+            wait_until(lambda: all(answers(port, "/health/ready") for port in http), "all processes serve", START_S)
             until_spread(http)
             children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-            yield Cluster("MayflyMQ", [f"amqp://guest:guest@127.0.0.1:{BASE_PORT}/%2f"] * count, [int(pid) for pid in children], http)
+            uris = [f"amqp://guest:guest@127.0.0.1:{BASE_PORT}/%2f"] * count
+            yield Cluster("MayflyMQ", uris, [int(pid) for pid in children], http)
 
 
 def groups_of(cluster: Cluster) -> list[int]:
@@ -197,10 +197,12 @@ def measure_messages(cluster: Cluster, count: int) -> None:
     taken_s = after.at_s - before.at_s
     cpu_us = (after.cpu_s - before.cpu_s - idle.cores * taken_s) / count * 1e6
     print(
-        f"{len(cluster.pids)} nodes, groups {groups_of(cluster)}: per message written"
-        f" {(after.written - before.written) / count:.0f} B, received {(after.received - before.received) / count:.0f} B,"
+        f"{len(cluster.pids)} nodes, groups {groups_of(cluster)}: per message"
+        f" written {(after.written - before.written) / count:.0f} B,"
+        f" received {(after.received - before.received) / count:.0f} B,"
         f" entries {(after.entries - before.entries) / count:.3f},"
-        f" segments {(after.segments - before.segments) / count:.3f}, CPU {cpu_us:.1f} us; {count / taken_s:.0f}/s, load {os.getloadavg()[0]:.1f}",
+        f" segments {(after.segments - before.segments) / count:.3f}, CPU {cpu_us:.1f} us;"
+        f" {count / taken_s:.0f}/s, load average {os.getloadavg()[0]:.1f}",
         flush=True,
     )
 

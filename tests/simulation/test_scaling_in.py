@@ -14,8 +14,8 @@ from tests.simulation.catalog_changes import once_founded, run, submit
 
 LOOK_EVERY_US = 10 * MILLISECOND_US
 WITHIN_US = 3 * SECOND_US
-"""For each step (a replica where there was none, votes, handover, votes, gone) a look of the leader's at its groups, every
-250 ms, and a barrier."""
+"""For each step (a replica where there was none, votes, handover, votes, gone) a look of the leader's at its groups,
+every 250 ms, and a barrier."""
 
 
 def _five_nodes(first_seed: int) -> Scenario:
