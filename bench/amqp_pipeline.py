@@ -101,6 +101,10 @@ class Pipeline:
         """Send octets."""
         self._socket.sendall(data)
 
+    def give_up_after(self, seconds: float) -> None:
+        """From now on who waits for so long without an octet gets a TimeoutError; the connection stays as it is."""
+        self._socket.settimeout(seconds)
+
     def hang_up(self) -> None:
         """From another thread: whoever reads or writes gets an error at once."""
         with contextlib.suppress(OSError):

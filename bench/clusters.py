@@ -3,6 +3,7 @@
 import ctypes
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -23,6 +24,7 @@ NODES: Final = 3
 START_S: Final = 60
 """So long nodes may take to start."""
 _SPREAD_WITHIN_S: Final = 120
+_QUEUES: Final = re.compile(r'^mayfly_queues\{shard="([^"]+)"\} (\S+)$', re.MULTILINE)
 _PR_SET_PDEATHSIG: Final = 1
 _LIBC: Final = ctypes.CDLL(None)
 
@@ -60,8 +62,12 @@ class Cluster:
         return values
 
     def queues(self) -> int:
-        """How many queues there are, as the node has it that knows most."""
-        return int(max(self.metric("mayfly_queues")))
+        """How many queues there are in shards, each as the node has it that knows most."""
+        found: dict[str, float] = {}
+        for port in self.http:
+            for shard, count in _QUEUES.findall(page(port, "/metrics")):
+                found[shard] = max(found.get(shard, 0.0), float(count))
+        return int(sum(found.values()))
 
     def kill(self, place: int) -> float:
         """SIGKILL a node; the monotonic moment just before."""

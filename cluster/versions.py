@@ -76,8 +76,8 @@ to shards that the declaring node leads, `DeclareQueue.leader_locator` counts, a
 may give a consumer a window, TAKEN moves it, and a shard with such consumers has a snapshot of another version.
 5: returns are counted as RabbitMQ 4.3 counts them, and the log decides what was decided before it (the constants with 5
 below say what). 6: shards are added while the cluster runs, and queues move to other shards; the plan of who votes
-where is changed step by step, by the catalog's leader, and silent members are replaced in it. 7: a shard has replicas on
-the nodes of the plan alone, and the others are fed."""
+where is changed step by step, by the catalog's leader, and silent members are replaced in it. 7: a shard has replicas
+on the nodes of the plan alone, and the others are fed."""
 
 LEVEL_SNAPSHOT_SAYS_LEVEL: Final = 2
 LEVEL_LEADER_LOCATORS: Final = 3

@@ -7,10 +7,11 @@
     UNKEPT    leader -> node     nobody can tell it any more       group u16, incarnation u64
     CURSORS   node -> replicas   I was told so far                 (group u16, incarnation u64, cursor u64)*
 
-A node's batches go to the leader as always, and to the next one when there is one. With LEADS, at every heartbeat and
-as soon as it has applied an entry of its own term, a leader says where that is. The node asks each new one to resume;
-any replica could tell it, for it tells what the log says, but only an established leader is known to have applied as
-much as the one before. A gap in the numbers, a new stream, or no answer for a while: it asks again.
+A node's batches go to the leader as always, and to the next one when there is one. With LEADS, as soon as it has
+applied an entry of its own term, when a stream opens, and as often as all peers hear of its node, a leader says where
+that is. The node asks each new one to resume; any replica could tell it, for it tells what the log says, but only an
+established leader is known to have applied as much as the one before. A gap in the numbers, a new stream, or no answer
+for a while: it asks again.
 
 An entry that does not fit into one notice comes in parts; nothing of it is told before the last one is here.
 
@@ -18,7 +19,7 @@ UNKEPT is the end of a session: its node has it closed through the log, and lear
 """
 
 import struct
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
 from mayfly.cluster import notice_kinds
@@ -108,9 +109,7 @@ class Feeding:
             return
         if self._announced.get(group.id) != group.term:
             self._announced[group.id] = group.term
-            for peer in peers:
-                if not group.has_member(peer):
-                    self._send(peer, notice_kinds.LEADS, _leads(group))
+            self._say_leads([group], peers)
             for peer, request in self._early.pop(group.id, {}).items():
                 self._resume(peer, request)
         told = self._told.get(group.id)
@@ -286,19 +285,14 @@ class Feeding:
             raise BadFeeding(f"notice of kind {kind} in {len(data)} bytes: {error}") from error
         return []
 
-    def heartbeat(self, peers: Collection[int], replicas: Callable[[int], Collection[int]]) -> None:
-        """A heartbeat is due: say what is led here, how far those were told who heard nothing, and how far this node
-        was told. `replicas(group)`: the nodes that shall have it."""
-        leads: dict[int, list[bytes]] = {}
+    def heartbeat(self, peers: Collection[int], replicas: Callable[[int], Collection[int]], to_all: bool) -> None:
+        """A heartbeat is due: say what is led here, if all peers hear something now, how far those were told who heard
+        nothing, and how far this node was told. `replicas(group)`: the nodes that shall have it."""
+        if to_all:
+            self._say_leads(self._groups.values(), peers)
         for group in self._groups.values():
             if group.established:
-                notice = _leads(group)
-                for peer in peers:
-                    if not group.has_member(peer):
-                        leads.setdefault(peer, []).append(notice)
                 self._move_on(group)
-        for peer, told in leads.items():
-            self._send(peer, notice_kinds.LEADS, b"".join(told))
         cursors: dict[int, list[bytes]] = {}
         for id, fed in self._fed.items():
             session = self._sessions[id]
@@ -310,6 +304,22 @@ class Feeding:
                         cursors.setdefault(peer, []).append(_RESUME.pack(id, *at))
         for peer, told in cursors.items():
             self._send(peer, notice_kinds.CURSORS, b"".join(told))
+
+    def _say_leads(self, groups: Iterable[Group], peers: Collection[int]) -> None:
+        """Tell peers where those of these groups are led in which they are no members, if it is here."""
+        leads: dict[int, list[bytes]] = {}
+        for group in groups:
+            if group.established:
+                said = _leads(group)
+                for peer in peers:
+                    if not group.has_member(peer):
+                        leads.setdefault(peer, []).append(said)
+        for peer, told in leads.items():
+            self._send(peer, notice_kinds.LEADS, b"".join(told))
+
+    def peer_up(self, peer: int) -> None:
+        """The stream to a peer opened: it is told at once what is led here."""
+        self._say_leads(self._groups.values(), (peer,))
 
     def _move_on(self, group: Group) -> None:
         """Cursors of sessions for which nothing happened follow the log all the same: a replica that is made from a

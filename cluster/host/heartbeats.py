@@ -49,6 +49,10 @@ class GroupHeartbeats:
         due, self._due = self._due, {}
         return [(peer, b"".join(heartbeats)) for peer, heartbeats in due.items()]
 
+    def owes_answers(self, peer: int) -> bool:
+        """Whether a peer's heartbeats have not been answered yet."""
+        return bool(self._answers.get(peer))
+
     def answer(self, peer: int, frame: Frame) -> None:
         """A frame leaves for a peer: the answers go with it."""
         answers = self._answers.pop(peer, None)

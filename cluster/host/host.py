@@ -57,6 +57,9 @@ BALANCE_EVERY_MS: Final = 1000
 SLOW_SHARE_OF_ELECTION_TIMEOUT: Final = 3
 """A disk whose writes take a third of the election timeout is slow (see `cluster.host.disk_pace`)."""
 
+QUIET_WORDS_IN_ELECTION_TIMEOUT: Final = 2
+"""How often a peer at least that is told nothing otherwise hears that this node lives."""
+
 MOST_ROUNDS_PER_PUMP: Final = 8
 """What one turn does may give further groups something to do; after so many rounds the rest waits for the next pump."""
 
@@ -122,6 +125,11 @@ class Host:
         """Whether what is dead in the logs should give its room back early."""
         self._leaders_told: dict[int, tuple[int, int]] = {}
         self._ticks = 0
+        heartbeat_ms = settings.group.heartbeat_ticks * settings.tick_ms
+        self._quiet_ticks = settings.group.heartbeat_ticks * max(
+            1, settings.election_timeout_ms // (QUIET_WORDS_IN_ELECTION_TIMEOUT * heartbeat_ms)
+        )
+        """Every so many ticks all peers hear of this node; in between, those to whom there is something to say."""
         self._held: dict[int, int] = {}
         """Groups for which commands wait for company -> until when."""
         self._next_balance_ms = 0
@@ -220,7 +228,7 @@ class Host:
             if group.has_work:
                 self._dirty[group.id] = None
         if heartbeat_is_due:
-            self._heartbeat(now_ms)
+            self._heartbeat(now_ms, self._ticks % self._quiet_ticks == 0)
         self._draining.disk_was_late = not quick or self.disk_pace.slow
         if self._draining.announcement_is_due(now_ms):
             self._announce_draining()
@@ -247,16 +255,17 @@ class Host:
         if message is not None:
             self._outgoing.to(message.to).raft.append((group.id, message))
 
-    def _heartbeat(self, now_ms: int) -> None:
+    def _heartbeat(self, now_ms: int, to_all: bool) -> None:
         for peer in self.peers:
-            self._outgoing.to(peer)  # All hear of this node, and of its clock, whatever there is to say.
+            if to_all or self._outgoing.has_unhurried(peer):
+                self._outgoing.to(peer)  # It hears of this node, and of its clock, whatever there is to say.
         for group in self.groups.values():
             if group.established:
                 clock = (group.id, group.clock.current_ms(now_ms), group.clock.led_ms)
                 for peer in self.peers:
                     if group.has_member(peer):
                         self._outgoing.to(peer).group_clocks.append(clock)
-        self._feeding.heartbeat(self.peers, self.leadership.replicas)
+        self._feeding.heartbeat(self.peers, self.leadership.replicas, to_all)
         for peer, data in self._heartbeats.take_due():
             self._outgoing.to(peer).notices.append((notice_kinds.HEARTBEATS, data))
 
@@ -320,6 +329,8 @@ class Host:
         self._outgoing.stream_changed()
         for id in self._feeding.peer_changed(peer):
             self._dirty[id] = None
+        if peer in self.peers:
+            self._feeding.peer_up(peer)
         for group in self.groups.values():
             if group.leader == peer:
                 group.forget_sent()

@@ -91,6 +91,11 @@ class OutgoingFrames:
             return False
         return kind == MessageType.HEARTBEAT_RESP and not message.context
 
+    def has_unhurried(self, peer: int) -> bool:
+        """Whether something waits for the next frame to a peer."""
+        waits = self._unhurried.get(peer) or self._notices.get(peer)
+        return bool(waits) or self._heartbeats.owes_answers(peer)
+
     def take(self, now_ms: int) -> dict[int, Frame]:
         """All that is to leave now, by peer."""
         for peer in self._delayed_appends.take_due(now_ms):

@@ -146,11 +146,12 @@ def draw_scenario(seed: int) -> Scenario:
     placing = stream(seed, "placing")
     if placing.random() < 0.4 and not takes_data and not scenario.absent:
         # Few copies: nothing may be lost for good then, and one clock may be all that a group has.
-        few = replace(scenario.node_profile, replication_factor=placing.choice((1, 2)), level=LEVEL_FEEDS)
+        few = replace(scenario.node_profile, replication_factor=placing.choice((1, 2)))
         if not stepped:
             return replace(scenario, node_profile=few)
-    if placing.random() < 0.5:
-        scenario = replace(scenario, node_profile=replace(scenario.node_profile, level=LEVEL_FEEDS))
+    if placing.random() >= 0.5:
+        # Every node has a replica of every group.
+        scenario = replace(scenario, node_profile=replace(scenario.node_profile, level=LEVEL_FEEDS - 1))
     # Whom an operator takes out, and who stays away, could together be a majority.
     return scenario if scenario.absent else replace(scenario, changes=draw_changes(seed, timeline.chaos, timeline.calm))
 

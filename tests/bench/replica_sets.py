@@ -6,11 +6,13 @@
     .venv/bin/python -P tests/bench/replica_sets.py idle 3 15
 
 Real nodes, of the installed package (`--source`: of this tree, uncompiled), 16 shards, one queue in each. On every node
-there are one publisher to all of these queues, with confirms, and one consumer of all of them, with acknowledgements. Per
-message, of all nodes together:
+there are one publisher to all of these queues, with confirms, and one consumer of all of them, with acknowledgements.
+Per message, of all nodes together:
 
     written    bytes that they have caused to be written to disk (`write_bytes` of /proc/PID/io): pages, not payloads
     received   bytes that came on their TCP connections, from clients and from each other (`ss`, without headers)
+    entries    entries of all logs
+    segments   TCP segments with data that came: how well what is sent is gathered
     CPU        user and system time (/proc/PID/stat), less what the same nodes use when idle for as long
 
 `processes` is one `mayfly node --processes N`, with one replica of each shard. A declare is one of a durable queue,
@@ -25,8 +27,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from itertools import pairwise
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -40,14 +41,16 @@ from bench.growth_cluster import BASE_PORT, Idle, Measuring
 
 SHARDS: Final = 16
 BODY: Final = bytes(1024)
-WINDOW: Final = 640
-"""Unconfirmed messages of all publishers together."""
+WINDOW: Final = 200
+"""Unconfirmed messages of each publisher."""
 WARM_UP: Final = 1_600
 PREFETCH: Final = 200
 DECLARES: Final = 2_000
 IDLE_S: Final = 20.0
 DELIVER: Final = bytes((0, 60, 0, 60))
-RECEIVED: Final = re.compile(r"bytes_received:(\d+)")
+RECEIVED: Final = re.compile(r" bytes_received:(\d+)")
+SEGMENTS: Final = re.compile(r" data_segs_in:(\d+)")
+COMMITTED: Final = re.compile(r'^mayfly_raft_commit_index\{group="(\d+)"\} (\S+)$', re.MULTILINE)
 PID: Final = re.compile(r"pid=(\d+)")
 
 
@@ -56,7 +59,8 @@ class Counts:
 
     def __init__(self, cluster: Cluster) -> None:
         self.written = sum(_written(pid) for pid in cluster.pids)
-        self.received = _received(cluster.pids)
+        self.received, self.segments = _received(cluster.pids)
+        self.entries = _entries(cluster)
         self.cpu_s = cluster.cpu_s()
         self.at_s = time.monotonic()
 
@@ -68,16 +72,25 @@ def _written(pid: int) -> int:
     raise AssertionError(f"no write_bytes of process {pid}")
 
 
-def _received(pids: Sequence[int]) -> int:
-    """Of the connections that are there now."""
+def _entries(cluster: Cluster) -> int:
+    committed: dict[str, int] = {}
+    for port in cluster.http:
+        for group, index in COMMITTED.findall(page(port, "/metrics")):
+            committed[group] = max(committed.get(group, 0), int(float(index)))
+    return sum(committed.values())
+
+
+def _received(pids: Sequence[int]) -> tuple[int, int]:
+    """Of the connections that are there now: bytes and segments."""
     shown = subprocess.run(["ss", "-tinpHO", "state", "established"], capture_output=True, text=True, check=True).stdout
     own = set(pids)
-    total = 0
+    octets = segments = 0
     for line in shown.splitlines():
-        owner, count = PID.search(line), RECEIVED.search(line)
-        if owner and count and int(owner[1]) in own:
-            total += int(count[1])
-    return total
+        owner = PID.search(line)
+        if owner and int(owner[1]) in own:
+            octets += sum(map(int, RECEIVED.findall(line)))
+            segments += sum(map(int, SEGMENTS.findall(line)))
+    return octets, segments
 
 
 class Clients:
@@ -107,20 +120,20 @@ class Clients:
         share = count // len(self._publishers)
         counts = [share + (place < count % len(self._publishers)) for place in range(len(self._publishers))]
         in_threads([
-            *(lambda it=it, n=n, place=place: self._publish(it, n, place)  # type: ignore[misc]
+            *(lambda it=it, n=n, place=place: self._publish(it, n, place)
               for place, (it, n) in enumerate(zip(self._publishers, counts, strict=True))),
-            *(lambda it=it: self._consume(it) for it in self._consumers),  # type: ignore[misc]
+            *(lambda it=it: self._consume(it) for it in self._consumers),
         ])  # fmt: skip
 
     def _publish(self, publisher: Pipeline, count: int, place: int) -> None:
         octets = [message(queue, BODY) for queue in self._queues]
         made = (octets[(place + number) % len(octets)] for number in range(count))
-        publisher.publish_all(made, WINDOW // len(self._publishers))
+        publisher.publish_all(made, WINDOW)
 
     def _consume(self, consumer: Pipeline) -> None:
         # Nobody knows who gets the last one: all look at the sum, and a socket that stays silent is given up.
         unacknowledged, tag = 0, 0
-        consumer._socket.settimeout(0.1)
+        consumer.give_up_after(0.1)
         while self.taken < self._goal:
             try:
                 for kind, _, payload in consumer.frames():
@@ -155,10 +168,11 @@ def processes(count: int, source: bool) -> Iterator[Cluster]:
         log = Path(data) / "node.log"
         with running(words, log, environment, 2 * START_S) as process:
             http = [first_http + number for number in range(count)]
-            wait_until(lambda: all(answers(port, "/health/ready") for port in http), f"{count} processes serve", START_S)
+            wait_until(lambda: all(answers(port, "/health/ready") for port in http), "all processes serve", START_S)
             until_spread(http)
             children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-            yield Cluster("MayflyMQ", [f"amqp://guest:guest@127.0.0.1:{BASE_PORT}/%2f"] * count, [int(pid) for pid in children], http)
+            uris = [f"amqp://guest:guest@127.0.0.1:{BASE_PORT}/%2f"] * count
+            yield Cluster("MayflyMQ", uris, [int(pid) for pid in children], http)
 
 
 def groups_of(cluster: Cluster) -> list[int]:
@@ -183,9 +197,12 @@ def measure_messages(cluster: Cluster, count: int) -> None:
     taken_s = after.at_s - before.at_s
     cpu_us = (after.cpu_s - before.cpu_s - idle.cores * taken_s) / count * 1e6
     print(
-        f"{len(cluster.pids)} nodes, groups {groups_of(cluster)}: per message written"
-        f" {(after.written - before.written) / count:.0f} B, received {(after.received - before.received) / count:.0f} B,"
-        f" CPU {cpu_us:.1f} us; {count / taken_s:.0f}/s, load {os.getloadavg()[0]:.1f}",
+        f"{len(cluster.pids)} nodes, groups {groups_of(cluster)}: per message"
+        f" written {(after.written - before.written) / count:.0f} B,"
+        f" received {(after.received - before.received) / count:.0f} B,"
+        f" entries {(after.entries - before.entries) / count:.3f},"
+        f" segments {(after.segments - before.segments) / count:.3f}, CPU {cpu_us:.1f} us;"
+        f" {count / taken_s:.0f}/s, load average {os.getloadavg()[0]:.1f}",
         flush=True,
     )
 

@@ -172,6 +172,22 @@ GROUP_BUGS = [
         "== [1]",
     ),
     Bug(
+        "lets a peer hear nothing while there is nothing to say",
+        "cluster/host/host.py",
+        "            if to_all or self._outgoing.has_unhurried(peer):",
+        "            if self._outgoing.has_unhurried(peer):",
+        FEEDING + "test_who_has_nothing_to_say_is_heard_less_often_but_in_time",
+        "assert",
+    ),
+    Bug(
+        "keeps the answers to heartbeats until all peers hear of it",
+        "cluster/host/outgoing_frames.py",
+        "return bool(self._unhurried.get(peer)) or self._heartbeats.owes_answers(peer)",
+        "return False",
+        FEEDING + "test_who_has_nothing_to_say_is_heard_less_often_but_in_time",
+        ">= 20",
+    ),
+    Bug(
         "gives a replica up for an old word",
         "cluster/host/feeding.py",
         "return term >= group.term and self._excluded_at.get(group.id, -1) >= group.raw.last_index",

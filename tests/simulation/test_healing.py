@@ -48,7 +48,11 @@ class Watch:
         assert record is not None and record.state == "member", "it is not removed"
         assert members.those_away() in ([], [GOES]), "only who is silent is away"
         self.was_away |= record.away
-        votes = any(GOES in group.conf_state.voters for group in program.engine.host.groups.values())
+        votes = any(
+            group.established and GOES in group.conf_state.voters
+            for each in self.simulation.programs()
+            for group in each.engine.host.groups.values()
+        )
         if record.away and not votes:
             self.was_out = True
             assert all(len(voters) == 3 for voters in members.plan.values())

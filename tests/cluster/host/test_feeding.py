@@ -1,5 +1,6 @@
 """Hosts where groups have replicas on some nodes: clients of the others lose nothing, and are told nothing twice."""
 
+from collections import Counter
 from functools import partial
 
 import pytest
@@ -298,3 +299,46 @@ def test_what_an_earlier_life_of_a_node_began_ends_though_it_has_nothing_to_say(
     cluster.run_until(lambda: again.is_answered)
     assert LOST not in again.heard
     assert cluster.nodes[node].sessions_lost == 0, "the life that is now is not ended with it"
+
+
+class Counting(Changing):
+    """Counts the frames that leave."""
+
+    def __init__(self) -> None:
+        self.frames: Counter[tuple[int, int]] = Counter()
+        super().__init__(5, everywhere=False)
+
+    def _pump(self) -> None:
+        before = len(self._mail)
+        super()._pump()
+        self.frames.update((sender, to) for sender, to, _ in self._mail[before:])
+
+
+def test_who_has_nothing_to_say_is_heard_less_often_but_in_time() -> None:
+    """At rest: leaders and their followers at each heartbeat, others twice in an election timeout."""
+    cluster = Counting()
+    cluster.run_until(cluster.settled)
+    for _ in range(20):
+        cluster.step()
+    led = {group: cluster.leader(group) for group in cluster.plan}
+    talk = {(led[group], id) for group in cluster.plan for id in cluster.replicas(group)}
+    cluster.frames.clear()
+    for _ in range(40):
+        cluster.step()
+        for id, node in cluster.nodes.items():
+            assert all(node.host.liveness.heard_within(other, cluster.now, 250) for other in cluster.nodes), id
+    pairs = {(one, other) for one in cluster.nodes for other in cluster.nodes if one != other}
+    quiet = {(one, other) for one, other in pairs if (one, other) not in talk and (other, one) not in talk}
+    assert quiet and {cluster.frames[pair] for pair in quiet} == {10}
+    assert min(cluster.frames[pair] for pair in pairs - quiet) >= 20
+
+
+def test_a_node_that_is_connected_again_is_told_at_once_who_leads() -> None:
+    cluster = placed()
+    leader, outside = cluster.leader(GROUP), without(cluster)
+    host = cluster.nodes[outside].host
+    host.peer_down(leader, cluster.now)
+    assert host.leader_of(GROUP) == 0
+    cluster.nodes[leader].host.peer_up(outside, cluster.now)
+    cluster.exchange()
+    assert host.leader_of(GROUP) == leader
