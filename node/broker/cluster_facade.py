@@ -12,7 +12,8 @@ The order of calls is part of the promise:
 * `done` is called after the LOCAL replica has applied the command.  For one log
   entry the results of its commands are reported first, then its effects
   (`ClusterEvents.shard_effects`), so that a consumer is known to be attached
-  before its first delivery arrives.
+  before its first delivery arrives.  What a snapshot hides comes in this order:
+  deliveries for consumers that are known, results, all other effects.
 * `done` is not called before `submit` or `publish` returns, except with
   SESSION_LOST; it may itself give new commands.
 * Effects of an earlier session of this node (another incarnation, replayed from
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
 
 class SessionLost:
     """The answer to a command whose fate is unknown: the node's session with the
-    shard (or with the node that hosts a transient shard) ended before the answer."""
+    shard (or with the node that hosts a transient shard) ended before the answer, or
+    a snapshot took the place of the entry that says it and its state does not tell."""
 
     __slots__ = ()
 

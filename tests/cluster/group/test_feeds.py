@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -34,6 +35,16 @@ class Nobody:
     def group_applied(self, group: int) -> None: ...
     def group_taken_up(self, group: int) -> None: ...
     def group_given_up(self, group: int) -> None: ...
+
+
+class Listener(Nobody):
+    """Notes the numbers of the commands that it is told of."""
+
+    def __init__(self, told: list[int]) -> None:
+        self.told = told
+
+    def group_effects(self, group: int, effects: Any) -> None:
+        self.told += [echo.number for echo in effects]
 
 
 def replica(node: int) -> Applying:
@@ -199,3 +210,44 @@ def test_answers_and_effects_are_a_function_of_the_log_alone(data: st.DataObject
     if whole is not None and whole.base == 0:
         told = [sequence for entry in whole.entries for sequence, _ in entry.answers]
         assert told == list(range(1, sequences[whole.incarnation] + 1))
+
+
+@pytest.mark.parametrize("stays", [False, True])
+def test_who_asked_to_be_fed_in_what_a_snapshot_hides_is_fed_behind_it(stays: bool) -> None:
+    """What the snapshot has is told by the replica that it came to; what comes then, by whoever has kept it."""
+    told: list[int] = []
+    heard: list[object] = []
+    here, leader = replica(DISTANT), replica(2)
+    session = here.session
+    session.events = Listener(told)
+    client = DISTANT * 100 + 1
+
+    def say(number: int) -> bytes:
+        command = encode_command(COMMAND, client, number)
+        session.give([command], len(command), True, heard.append)
+        return b"".join(session.route(2, number, 0))
+
+    entry = payload(say(1))
+    here.apply(1, entry)
+    leader.apply(1, entry)
+    session.ask_to_be_fed()
+    leader.apply(2, payload(say(2)))
+    if stays:
+        session.stay_with_replica()
+    making = leader.state_steps()
+    state = None
+    while state is None:
+        state = making.step()
+    reading = here.reading(state)
+    while not reading.step():
+        pass
+    here.install(reading, 2)
+    assert told == [1, 2] and heard == [(COMMAND, client, 1), (COMMAND, client, 2)]
+    feed = here.feeds.get(DISTANT)
+    assert session.is_fed is not stays
+    if stays:
+        assert feed is None and here.feeds.told_here == DISTANT
+    else:
+        assert feed is not None and (feed.base, session.cursor, here.feeds.told_here) == (2, 2, 0)
+        kept = leader.feeds.get(DISTANT)
+        assert kept is not None and can_resume(kept, leader.row(DISTANT), session.key, session.cursor)
