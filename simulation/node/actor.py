@@ -237,6 +237,9 @@ class Actor:
         delivery = Delivery(
             world.queue.now_us, queue, message_id, holder, message.redelivered, deaths, intact, draining
         )
+        delivery.node = self.node
+        if self.client is not None:
+            delivery.left_us = self.client.wire.left_us
         world.delivered(delivery)
         return delivery
 

@@ -82,8 +82,10 @@ class Delivery:
     settled_us: int | None = None
     source_clock_ms: int = -1
     """The newest clock of the shard of the queue it died in last, when it arrived here; -1 if not probed."""
-    shard: int = -1
-    """That of its queue; -1 if not probed."""
+    node: int = -1
+    """Whose client got it."""
+    left_us: int = -1
+    """When that node sent it, in the turn in which it was decided there unless the client was slow to read."""
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -207,8 +209,11 @@ class History:
     moved: dict[str, None] = field(default_factory=dict)
     """Queues that were to move to another shard: of those no shard's clock tells all, and nodes go over at different
     moments."""
-    session_ends: list[tuple[int, int]] = field(default_factory=list)
-    """When a session of some node with a shard was seen to be over, and of which shard."""
+    shards: dict[str, dict[int, None]] = field(default_factory=dict)
+    """Where the queues of a name were, or were to move, as any catalog had it."""
+    lost_sessions: list[tuple[int, int, int]] = field(default_factory=list)
+    """When which node learned that its session with which shard was over: in the order of that shard's log among what
+    the node tells its clients."""
     given_up: list[tuple[int, str, int]] = field(default_factory=list)
     """Since when, who and at which node: clients that got no answer for as long as their patience lasts."""
     present_at_end: list[str] = field(default_factory=list)

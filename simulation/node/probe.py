@@ -149,6 +149,10 @@ class Probe:
                     Decision(self._queue.now_us, node.machine.id, shard, time_ms, message.deadline_ms)
                 )
 
+    def session_lost(self, node: ProbedNode, shard: int) -> None:
+        """A node is told that its session with a shard is over."""
+        self._history.lost_sessions.append((self._queue.now_us, node.machine.id, shard))
+
     def look(self, node: ProbedNode) -> None:
         """The node has worked: compare what changed."""
         for seen in node.seen:
@@ -182,6 +186,10 @@ class Probe:
         else:
             for queue in node.engine.catalog.queues():
                 self.shard_of[queue.name] = queue.shard
+                shards = self._history.shards.setdefault(queue.name, {})
+                shards.setdefault(queue.shard)
+                if queue.moving_to:
+                    shards.setdefault(queue.moving_to)
         if group.applied % DIGEST_EVERY == 0:
             self.compare(node, group_id)
 
@@ -359,6 +367,7 @@ class _WatchedEvents:
 
     def session_lost(self, shard_id: int) -> None:
         self._probe.sessions_lost += 1
+        self._probe.session_lost(self._node, shard_id)
         self._inner.session_lost(shard_id)
 
     def reply_came(self, key: str, content: Content) -> None:

@@ -41,6 +41,8 @@ class Wire:
         self.run_on_server: Callable[[Callable[[], None]], None] = lambda action: action()
         self.to_client: Callable[[bytes], None] = lambda octets: None
         self.client_broken: Callable[[], None] = lambda: None
+        self.left_us = -1
+        """When the node sent what the client reads now."""
 
     def _later(self, way: int, action: Callable[[], None]) -> None:
         arrival = (
@@ -76,9 +78,11 @@ class Wire:
 
     def write_from_server(self, octets: bytes) -> None:
         """The node sends."""
+        left_us = self._queue.now_us
 
         def arrive() -> None:
             if self.open:
+                self.left_us = left_us
                 self.to_client(octets)
 
         self._later(1, arrive)

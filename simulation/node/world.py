@@ -81,7 +81,6 @@ class World:
 
     def delivered(self, delivery: Delivery) -> None:
         """A message has reached a client."""
-        delivery.shard = self.probe.shard_of.get(delivery.queue, -1)
         if delivery.deaths:
             source = self.probe.shard_of.get(delivery.deaths[0].queue, -1)
             delivery.source_clock_ms = self.probe.shard_clocks_ms.get(source, -1)
@@ -125,7 +124,6 @@ class World:
     def _session_ended(self, shard: int, node: int) -> None:
         """The cluster counts a node as lost: its consumers of that shard are detached, whatever it thinks."""
         self._session_ends[(shard, node)] = self.queue.now_us
-        self.history.session_ends.append((self.queue.now_us, shard))
         self.cluster.trace.add("session over", shard, node)
         still: list[tuple[int, Attachment]] = []
         for pair in self._attached:

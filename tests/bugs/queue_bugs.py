@@ -308,6 +308,19 @@ QUEUE_BUGS = [
         "assert",
     ),
     Bug(
+        "gives back what consumers of other nodes hold, when a session ends",
+        "node/shard/holders.py",
+        "    if state.sessions.pop(session, None):\n",
+        "    others = [holders for key, holders in state.sessions.items() if key != session]\n"
+        "    for other in [holder for holders in others for holder in holders.values()]:\n"
+        "        for message in other.held.values():\n"
+        "            state.live[message.index] = state.live.get(message.index, 0) + 1\n"
+        "        come_back(state, state.queues[other.queue_id], list(other.held.values()), False, GIVEN_BACK)\n"
+        "    if state.sessions.pop(session, None):\n",
+        "tests/simulation/test_directed_scenarios.py::test_l6_leases_outlive_their_leaders",
+        "holds it already",
+    ),
+    Bug(
         "forgets a consumer that is cancelled while it is attached again",
         "node/broker/operations/basic.py",
         "        while holder is not consumer.holder:\n",

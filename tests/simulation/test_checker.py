@@ -461,14 +461,18 @@ def test_order_counts_in_each_priority() -> None:
     assert rules(made) == ["order"]
 
 
-def test_d6_who_has_a_message_gets_it_again_only_after_a_session_ended() -> None:
+def test_d6_who_has_a_message_gets_it_again_only_after_its_node_lost_its_session() -> None:
     """A get's answer is on its way when the session of its node ends: the message is got once more by the same one."""
     twice = [
         delivered(1, "plain", at_s=10.0, holder="getter"),
         delivered(1, "plain", at_s=10.1, holder="getter", redelivered=True),
     ]
-    for shard, ended_s, expected in ((3, 9.95, False), (4, 9.95, True), (3, 9.5, True), (3, 10.2, True)):
+    for node, shard, lost_s, expected in (
+        (2, 3, 9.95, False), (2, 4, 9.95, True), (1, 3, 9.95, True), (2, 3, 9.85, True), (2, 3, 10.06, True)
+    ):  # fmt: skip
         made = history(published(1, "plain"))
-        made.deliveries += [replace(each, shard=3) for each in twice]
-        made.session_ends.append((int(ended_s * SECOND), shard))
-        assert ("duplicate" in rules(made)) == expected, (shard, ended_s)
+        for delivery, left_s in zip(twice, (9.9, 10.05), strict=True):
+            made.deliveries.append(replace(delivery, node=2, left_us=int(left_s * SECOND)))
+        made.shards["plain"] = {3: None}
+        made.lost_sessions.append((int(lost_s * SECOND), node, shard))
+        assert ("duplicate" in rules(made)) == expected, (node, shard, lost_s)

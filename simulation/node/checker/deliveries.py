@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from simulation.node.checker.tolerance import Tolerance
 from simulation.node.history import (
     CONFIRMED,
@@ -18,9 +16,6 @@ from simulation.node.history import (
 )
 from simulation.node.topology import Topology
 from simulation.simulator import Violation
-
-_ON_ITS_WAY_US: Final = 100_000
-"""What a replica has decided is with the client by then."""
 
 
 def check_invented(history: History, topology: Topology) -> list[Violation]:
@@ -139,13 +134,13 @@ def check_duplicates(history: History) -> list[Violation]:
 
 
 def _came_back(history: History, before: Delivery, delivery: Delivery) -> bool:
-    """Whether a message may have come back to its queue between two deliveries to one holder: it says so, and a session
-    with the shard ended after the first was decided. What a get was answered may still be on its way to the client
-    when the session of the client's node ends, and is taken from the same queue once more."""
+    """Whether a message may have come back to its queue between two deliveries to one holder: it says so, and the node
+    of the holder lost its session with a shard of that queue after it sent the first and before it sent the second.
+    What a get was answered may still be on its way to the client then, and is taken from the same queue once more."""
+    shards = history.shards.get(delivery.queue, {})
     return delivery.redelivered and any(
-        (shard == delivery.shard or delivery.queue in history.moved)
-        and before.at_us - _ON_ITS_WAY_US <= at_us <= delivery.at_us
-        for at_us, shard in history.session_ends
+        node == delivery.node and shard in shards and before.left_us <= at_us <= delivery.left_us
+        for at_us, node, shard in history.lost_sessions
     )
 
 
