@@ -401,6 +401,8 @@ class ServerSocket:
         self._drained()
         if octets:
             self._wire.write_from_server(octets)
+        if self.connection.over:
+            self._wire.close_by_server()
 
     def _keep(self, octets: bytes) -> None:
         self._unsent += octets

@@ -87,6 +87,16 @@ class Wire:
 
         self._later(1, arrive)
 
+    def close_by_server(self) -> None:
+        """The node has closed its end: the client reads that behind all that was sent."""
+
+        def arrive() -> None:
+            if self.open:
+                self.open = False
+                self.client_broken()
+
+        self._later(1, arrive)
+
     def drop_by_client(self) -> None:
         """The client's process is gone: the node learns of it like of anything it sends."""
 
