@@ -346,8 +346,8 @@ def test_large_messages_that_wait_for_their_turn_are_pressure(
     brokers: ThreeBrokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many clients publish one each: publishers are not read while too much waits, and then they are."""
-    monkeypatch.setattr("mayfly.node.engine.engine.PENDING_BYTES_HIGH", 1_000_000)
-    monkeypatch.setattr("mayfly.node.engine.engine.PENDING_BYTES_LOW", 100_000)
+    monkeypatch.setattr("mayfly.node.engine.flow_control.PENDING_BYTES_HIGH", 1_000_000)
+    monkeypatch.setattr("mayfly.node.engine.flow_control.PENDING_BYTES_LOW", 100_000)
     monkeypatch.setattr("mayfly.node.broker.publishing.LARGE_PUBLISH_BYTES", 100_000)
     node = brokers.nodes[brokers.leader()]
     clients = [node.client() for _ in range(12)]
