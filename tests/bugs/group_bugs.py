@@ -182,7 +182,7 @@ GROUP_BUGS = [
     Bug(
         "keeps the answers to heartbeats until all peers hear of it",
         "cluster/host/outgoing_frames.py",
-        "return bool(self._unhurried.get(peer)) or self._heartbeats.owes_answers(peer)",
+        "return bool(waits) or self._heartbeats.owes_answers(peer)",
         "return False",
         FEEDING + "test_who_has_nothing_to_say_is_heard_less_often_but_in_time",
         ">= 20",
