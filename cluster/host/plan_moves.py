@@ -21,7 +21,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from mayfly.cluster.host.failure_domains import FailureDomains, Path
+from mayfly.cluster.host.failure_domains import Domain, FailureDomains, Path
 
 IDLE_WEIGHT: Final = 20
 """What a group weighs that has nothing to do; to it comes its load, in thousandths of a core."""
@@ -120,6 +120,9 @@ class _Planner:
             planned = self._plan.get(group, [])
             self._receiving.update(node for node in planned if present and node not in present)
             self._giving.update(node for node in present if node not in planned)
+        self._population = situation.domains.population_of(situation.usable)
+        self._ranked: list[int] = []
+        """Who may vote: who is not busy first, and who has the fewest votes; empty if that has changed."""
         self._votes = dict.fromkeys(situation.nodes, 0)
         self._leads = dict.fromkeys(situation.nodes, 0)
         for group, voters in self._plan.items():
@@ -186,6 +189,7 @@ class _Planner:
         self._plan[group] = voters
         self._count(group, voters, 1)
         self._changed[group] = None
+        self._ranked = []
         if receiver is not None:
             self._receiving.add(receiver)
         if giver is not None:
@@ -263,18 +267,32 @@ class _Planner:
         return False
 
     def _ways_to_spread(self, group: int) -> list[tuple[tuple[int, ...], int, int, bool, int, int]]:
-        """What each move would gain and cost, the third is who would vote in the place of the last."""
+        """What each move would gain and cost, the third is who would vote in the place of the last: of those who are
+        as good as each other one, who is not busy if there is such, and has the fewest votes."""
         voters = self._plan[group]
         if group in self._is.pinned or any(node in self._is.missing or node not in self._votes for node in voters):
             return []
         if self._is.domains.all_apart(voters):
             return []
+        spread = self._is.domains.spread_of(voters)
+        kinds = spread.kinds(self._population)
+        best: dict[tuple[int, Domain], int] = {}
+        for node in self._by_rank():
+            if len(best) == kinds:
+                break
+            if node not in voters:
+                best.setdefault(spread.likeness(node), node)
         return [
             (gain, self._votes[light], light, heavy == voters[0], -self._votes[heavy], heavy)
-            for light in self._candidates(voters)
+            for light in best.values()
             for heavy in voters
-            if (gain := self._is.domains.gain(voters, heavy, light)) < self._is.domains.no_gain
+            if (gain := spread.gain(heavy, light)) < self._is.domains.no_gain
         ]
+
+    def _by_rank(self) -> list[int]:
+        if not self._ranked:
+            self._ranked = sorted(self._is.usable, key=lambda node: (node in self._receiving, self._votes[node], node))
+        return self._ranked
 
     # ------------------------------------------------------------------ 3: evenness
 

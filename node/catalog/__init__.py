@@ -2,6 +2,7 @@
 from mayfly.node.catalog.arguments import DEFAULT_DELIVERY_LIMIT, MAX_TTL_MS, consumer_priority, queue_settings
 from mayfly.node.catalog.catalog import Catalog
 from mayfly.node.catalog.commands import (
+    NEVER_STARTED,
     AddMember,
     AddShards,
     AddVhost,
@@ -79,6 +80,7 @@ from mayfly.node.catalog.state import CatalogState
 __all__ = [
     "DEFAULT_DELIVERY_LIMIT",
     "MAX_TTL_MS",
+    "NEVER_STARTED",
     "REPLICATED",
     "AddMember",
     "AddShards",

@@ -24,6 +24,7 @@ from mayfly.node.catalog import refusals
 from mayfly.node.catalog.access_limits import check_room_for_queue, with_limit
 from mayfly.node.catalog.arguments import exchange_argument, stored_arguments
 from mayfly.node.catalog.commands import (
+    NEVER_STARTED,
     AddMember,
     AddShards,
     AddVhost,
@@ -486,7 +487,10 @@ class Changes:
 
     def _member_away(self, command: MemberAway, time_ms: int) -> CatalogResult:
         known = self._state.nodes.get(command.node_id)
-        is_silent = known is not None and not known.alive and known.incarnation == command.incarnation
+        if known is None:
+            is_silent = command.incarnation == NEVER_STARTED
+        else:
+            is_silent = not known.alive and known.incarnation == command.incarnation
         return Done(self._plans and is_silent and self._members().away(command.node_id, time_ms))
 
     def _node_started(self, command: NodeStarted, time_ms: int) -> CatalogResult:

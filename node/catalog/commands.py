@@ -314,8 +314,13 @@ class PreferLeader(msgspec.Struct, frozen=True, tag_field="command", tag="prefer
     leader: str
 
 
+NEVER_STARTED: Final = 0
+"""The incarnation of a founder that has not come yet."""
+
+
 class MemberAway(msgspec.Struct, frozen=True, tag_field="command", tag="member_away"):
-    """A member was silent, in that incarnation, for so long that others are to vote in its place. Answers Done.
+    """A member was silent, in that incarnation (NEVER_STARTED: in none), for so long that others are to vote in its
+    place. Answers Done.
 
     Changes nothing when it is there again, or nobody else is. Counts from LEVEL_PLANS on, as the next two do.
     """

@@ -19,7 +19,15 @@ from mayfly.cluster.host.host import Host
 from mayfly.cluster.host.plan_moves import NO_LOADS, next_changes
 from mayfly.cluster.versions import LEVEL_PLANS
 from mayfly.node import notice_kinds
-from mayfly.node.catalog import Catalog, CatalogCommand, MemberAway, MemberBack, MemberGone, PlanGroups
+from mayfly.node.catalog import (
+    NEVER_STARTED,
+    Catalog,
+    CatalogCommand,
+    MemberAway,
+    MemberBack,
+    MemberGone,
+    PlanGroups,
+)
 from mayfly.node.membership.group_loads import GroupLoads, Work
 from mayfly.node.membership.group_reports import REPEAT_MS, GroupReport, KnownGroups, encode_reports, reports_of_led
 from mayfly.node.numbers import CATALOG_GROUP
@@ -147,16 +155,17 @@ class PlanDuty:
         catalog_ms = self._host.groups[CATALOG_GROUP].clock.current_ms(now_ms)
         for member in self._catalog.members.with_replicas():
             node = self._catalog.node(member.id)
-            if node is None:
-                continue
+            alive = node is not None and node.alive
             if member.away:
-                if node.alive and self._has_been_there(member.id, now_ms) and self._give(MemberBack(node.id), now_ms):
+                if alive and self._has_been_there(member.id, now_ms) and self._give(MemberBack(member.id), now_ms):
                     logger.info("%s (node %d) is there again, and may vote", member.name, member.id)
                 continue
-            silent_ms = catalog_ms - node.changed_ms
-            if node.alive or silent_ms < self._replace_after_ms or self._is_heard(member.id, now_ms):
+            # A founder that never came is silent from the beginning of the cluster on.
+            silent_ms = catalog_ms - (member.changed_ms if node is None else node.changed_ms)
+            if alive or silent_ms < self._replace_after_ms or self._is_heard(member.id, now_ms):
                 continue
-            if member.state == "member" and self._give(MemberAway(node.id, node.incarnation), now_ms):
+            incarnation = NEVER_STARTED if node is None else node.incarnation
+            if member.state == "member" and self._give(MemberAway(member.id, incarnation), now_ms):
                 text = "%s (node %d) has been silent for %d s: others are to vote in its place"
                 logger.warning(text, member.name, member.id, silent_ms // MS_PER_S)
 

@@ -43,8 +43,8 @@ PLAN_BUGS = [
     Bug(
         "minds hosts before zones",
         "cluster/host/failure_domains.py",
-        "for level in range(self._levels)\n        )\n\n    def all_apart",
-        "for level in reversed(range(self._levels))\n        )\n\n    def all_apart",
+        "        return tuple(gains)\n",
+        "        return tuple(reversed(gains))\n",
         DOMAINS + "test_zones_count_before_hosts",
         "assert",
     ),

@@ -6,14 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from simulation.cluster.events import MILLISECOND_US
+from mayfly.node.catalog import AddShards
+from simulation.cluster.events import MILLISECOND_US, SECOND_US
+from simulation.node.moves import draw_moves
 from simulation.node.nodes import SimulatedNode
 from simulation.node.run import Simulation
 from simulation.node.scenario import Scenario, draw_scenario
-from tests.simulation.catalog_changes import once_founded, run
+from tests.simulation.catalog_changes import once_founded, run, submit
 
 LOOK_EVERY_US = 20 * MILLISECOND_US
 GOES = 5
+MORE_SHARDS = 2
 
 
 def five_nodes(first_seed: int, replace_after_ms: int) -> Scenario:
@@ -81,3 +84,49 @@ def test_who_is_silent_for_less_than_that_is_not_replaced() -> None:
     run(simulation)
     assert not watch.was_away
     assert simulation.programs()[0].engine.catalog.members.plan == plans[0]
+
+
+def with_moves_and_growth(first_seed: int) -> Simulation:
+    """While the member is silent and replaced, queues move and shards are added, to which queues move as well."""
+    scenario = five_nodes(first_seed, 500)
+    shards = scenario.node_profile.shards
+    queues = tuple(sorted(set(scenario.topology.queues) - {"removed"}))
+    moves = draw_moves(scenario.seed, queues, shards + MORE_SHARDS, 4 * SECOND_US, 9 * SECOND_US)
+    simulation = Simulation(replace(scenario, moves=moves))
+    watch = Watch(simulation)
+
+    def grow() -> None:
+        leader = next(it for it in simulation.programs() if it.engine.host.groups[0].established)
+        submit(simulation, leader.machine.id, AddShards(shards + MORE_SHARDS))
+
+    def begin() -> None:
+        watch.look()
+        simulation.queue.after(round(7.2 * SECOND_US), grow)
+
+    once_founded(simulation, begin)
+    run(simulation)
+    catalog = simulation.programs()[0].engine.catalog
+    assert watch.was_away and watch.was_out
+    assert catalog.shard_count == shards + MORE_SHARDS
+    return simulation
+
+
+def meet(first_seeds: range) -> None:
+    made = into_added = 0
+    for first_seed in first_seeds:
+        simulation = with_moves_and_growth(first_seed)
+        shards = simulation.scenario.node_profile.shards
+        made += simulation.happened()["moves made"]
+        queues = simulation.programs()[0].engine.catalog.queues()
+        into_added += sum(queue.shard > shards for queue in queues)
+    assert made > 5 * len(first_seeds) and into_added > 0
+
+
+def test_queues_move_and_shards_are_added_while_a_silent_member_is_replaced() -> None:
+    meet(range(1, 200, 50))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first_seed", range(200, 1_200, 50))
+def test_they_meet_in_many_seeds(first_seed: int) -> None:
+    meet(range(first_seed, first_seed + 50, 5))

@@ -410,11 +410,11 @@ def test_a_lane_that_is_always_full_holds_a_queue_back_though_none_waits_long(br
         found = brokers.nodes[1].engine.shards[1].queue(record_of(brokers).id)
         assert found is not None and not found.has_left
 
-    def all_taken() -> bool:
+    def all_are_taken() -> bool:
         taken.extend(take(brokers, client, "narrow"))
         return len(taken) == 14
 
-    brokers.run_until(all_taken)
+    brokers.run_until(all_are_taken)
     assert taken == list(range(14))
     brokers.run_until(lambda: record_of(brokers).shard == 3)
 

@@ -6,6 +6,7 @@ import pytest
 from mayfly.cluster.host.failure_domains import path_of
 from mayfly.cluster.versions import LEVEL_PLANS
 from mayfly.node.catalog import (
+    NEVER_STARTED,
     AddMember,
     AddShards,
     Catalog,
@@ -97,6 +98,16 @@ def test_a_silent_member_is_away_until_it_is_back() -> None:
     assert catalog.apply(MemberBack(4)) == Done(changed=False)
     assert catalog.members.those_away() == []
     same_after_a_snapshot(catalog)
+
+
+def test_a_founder_that_never_started_may_be_away() -> None:
+    catalog = Catalog(2)
+    catalog.apply(FoundCluster(((1, "a", "a:1"), (2, "b", "b:1"), (3, "c", "c:1")), 3, LEVEL_PLANS))
+    catalog.apply(NodeStarted(1, LIFE, ""))
+    assert catalog.apply(MemberAway(3, LIFE)) == Done(changed=False), "it has no life"
+    assert catalog.apply(MemberAway(1, NEVER_STARTED)) == Done(changed=False), "it has one"
+    assert catalog.apply(MemberAway(3, NEVER_STARTED)) == Done()
+    assert catalog.members.those_away() == [3]
 
 
 def test_a_group_most_of_whose_voters_are_away_is_left_alone() -> None:

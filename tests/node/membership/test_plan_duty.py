@@ -56,6 +56,18 @@ def test_a_silent_member_is_away_when_its_time_is_over_and_leads_nothing_in_the_
     brokers.run_until(lambda: all(voters[0] != goes for voters in members.plan.values()))
 
 
+def test_a_founder_that_never_comes_is_away_when_its_time_is_over_and_may_come_late() -> None:
+    brokers = ThreeBrokers(shards=6, levels=VersionRange(1, LEVEL_PLANS), replace_after_ms=REPLACE_AFTER_MS, cut={3})
+    began_ms = brokers.now_ms
+    leader = brokers.nodes[brokers.leader()].engine
+    assert leader.catalog.node(3) is None and leader.catalog.level == LEVEL_PLANS
+    brokers.run_until(lambda: member(brokers, 3).away)
+    assert REPLACE_AFTER_MS - SESSION_TIMEOUT_MS < brokers.now_ms - began_ms < REPLACE_AFTER_MS + SESSION_TIMEOUT_MS
+    brokers.run_until(lambda: all(voters[0] != 3 for voters in leader.catalog.members.plan.values()))
+    comes_back(brokers, 3)
+    brokers.run_until(lambda: not member(brokers, 3).away, 600)
+
+
 def test_one_that_is_back_for_a_moment_stays_away() -> None:
     brokers = three()
     goes = brokers.followers()[0]
