@@ -28,6 +28,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -120,15 +121,14 @@ class Clients:
         share = count // len(self._publishers)
         counts = [share + (place < count % len(self._publishers)) for place in range(len(self._publishers))]
         in_threads([
-            *(lambda it=it, n=n, place=place: self._publish(it, n, place)
-              for place, (it, n) in enumerate(zip(self._publishers, counts, strict=True))),
-            *(lambda it=it: self._consume(it) for it in self._consumers),
-        ])  # fmt: skip
+            *(partial(self._publish, place, each) for place, each in enumerate(counts)),
+            *(partial(self._consume, consumer) for consumer in self._consumers),
+        ])
 
-    def _publish(self, publisher: Pipeline, count: int, place: int) -> None:
+    def _publish(self, place: int, count: int) -> None:
         octets = [message(queue, BODY) for queue in self._queues]
         made = (octets[(place + number) % len(octets)] for number in range(count))
-        publisher.publish_all(made, WINDOW)
+        self._publishers[place].publish_all(made, WINDOW)
 
     def _consume(self, consumer: Pipeline) -> None:
         # Nobody knows who gets the last one: all look at the sum, and a socket that stays silent is given up.
