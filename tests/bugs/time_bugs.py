@@ -68,7 +68,7 @@ TIME_BUGS = [
         "            self.led_ms += min(now_ms - self._led_seen_ms, self.LONGEST_LED_STEP_MS)\n",
         "            self.led_ms = max(self.led_ms, self.current_ms(now_ms))\n",
         LEASE_EDGES + "test_l2_l3_l4_seeds_that_find_bugs",
-        "L4: queue edge",
+        "L7: edge",
     ),
     Bug(
         "stamps a renewal with the time of the last tick",
