@@ -25,7 +25,9 @@ def five_nodes(first_seed: int, replace_after_ms: int) -> Scenario:
     while len(draw_scenario(seed).nodes) != GOES:
         seed += 1
     drawn = draw_scenario(seed)
-    profile = replace(drawn.node_profile, session_timeout_ms=1_500, replace_after_ms=replace_after_ms)
+    profile = replace(
+        drawn.node_profile, session_timeout_ms=1_500, replace_after_ms=replace_after_ms, replication_factor=3
+    )
     return replace(drawn, plan=(), absent=GOES, changes=(), growth=(), node_profile=profile)
 
 
