@@ -101,7 +101,8 @@ def test_a_snapshot_arrives_over_connections_that_break(nodes: WiredNodes) -> No
     assert wire.cuts == CUTS
     # Another leader would have made another snapshot, and begun anew.
     if nodes.groups(1)[shard]["term"] == term:
-        assert nodes.log_text(1).count(f"snapshot of group {shard} for node 3 goes on at byte") >= CUTS
+        # A cut may meet a connection on which nothing of the snapshot is under way.
+        assert 1 <= nodes.log_text(1).count(f"snapshot of group {shard} for node 3 goes on at byte") <= CUTS
         # A break loses what is under way: up to a window of 8 MB.
         assert wire.bytes_there - before_bytes < 1.5 * len(bodies) * BODY_BYTES
     wait_for(lambda: not list((nodes.plan(3).data_dir / "snapshots").iterdir()), "the end of the files that came")
