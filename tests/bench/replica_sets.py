@@ -215,7 +215,7 @@ def measure_declares(cluster: Cluster, count: int) -> None:
         before = Counts(cluster)
         client.declare_all([f"queue-{number}" for number in range(count)], {})
         wait_until(lambda: cluster.queues() >= count + 100, "all know them", START_S)
-        time.sleep(1.0)
+        time.sleep(1.0)  # What declares leave for later (heartbeats, syncs) is theirs; the idle share is taken off.
         after = Counts(cluster)
     taken_s = after.at_s - before.at_s
     cpu_us = (after.cpu_s - before.cpu_s - idle.cores * taken_s) / count * 1e6
@@ -225,7 +225,7 @@ def measure_declares(cluster: Cluster, count: int) -> None:
 
 def measure_idle(cluster: Cluster) -> None:
     """Print what these nodes use at rest."""
-    time.sleep(5.0)
+    time.sleep(5.0)  # Elections and first words are over; then a window of fixed length.
     before, began_s = cluster.cpu_s(), time.monotonic()
     time.sleep(IDLE_S)
     each = (cluster.cpu_s() - before) / (time.monotonic() - began_s) / len(cluster.pids)
