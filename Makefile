@@ -11,7 +11,7 @@ ENVIRONMENT := $(VENV)/.environment
 INSTALLED := $(VENV)/.installed
 SOURCE_LIST := $(VENV)/.sources
 CLIENTS := $(VENV)/.clients
-SOURCES := $(shell find cluster node mayfly -name '*.py' -o -name '*.pyi' -o -name py.typed)
+SOURCES := $(shell find cluster node mayfly -name '*.py' -o -name '*.pyi' -o -name py.typed -o -path '*/http/page/*.*')
 # Without the index asked for a newer pip each time, and quiet about what goes well.
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # Exact versions, and no file but those whose hashes are there.
@@ -34,8 +34,12 @@ HOURS ?= 1
 # For `make chaos`, `make fuzz` and `make fuzz-coverage`: how long. For `make chaos` and `make test-failover`: which
 # faults (of chaos: kill, freeze, partition; of test-failover: kinds as in docs/measurements/reliability.md; none: all). WRITE=1 puts
 # the figures into docs.
+# NODES of a chaos run: shards have three replicas, so with five of them clients are on nodes without one. MOVES=1: queues
+# move to other shards all the while.
 MINUTES ?= 5
 FAULTS ?=
+NODES ?= 3
+MOVES ?=
 WRITE ?=
 # For `make chaos-deadletters`: how many messages are confirmed before the faults end.
 MESSAGES ?= 200000
@@ -50,14 +54,14 @@ SUITES ?=
 CHECKOUTS ?=
 
 .PHONY: run test check compiled-tests uncompiled-tests lint bench bench-expiry bench-growth bench-long-queue profile \
-	soak fuzz fuzz-coverage chaos chaos-deadletters golden interop setup wheel lock image test-failover test-upgrade \
+	soak specifications fuzz fuzz-coverage chaos chaos-deadletters golden interop setup wheel lock image test-failover test-upgrade \
 	test-systemd test-compose test-k8s clean
 
 run: $(INSTALLED)
 	@$(BIN)/mayfly demo $(if $(filter-out 0,$(ONCE)),--once)
 
 ifneq ($(filter-out 0,$(THOROUGH)),)
-test: check $(VENV)/.deploy uncompiled-tests compiled-tests
+test: check $(VENV)/.deploy $(VENV)/.specifications uncompiled-tests compiled-tests
 else
 test: check $(VENV)/.deploy compiled-tests
 endif
@@ -101,14 +105,16 @@ bench-long-queue: $(INSTALLED)
 profile: $(INSTALLED)
 	$(BIN)/python -P bench/profile_nodes.py $(if $(filter-out 0,$(WRITE)),--write docs/measurements/performance.md) $(ARGUMENTS)
 
+CHAOS_NODES = --nodes $(NODES) $(if $(filter-out 0,$(MOVES)),--moves)
+
 # Real nodes that are killed, frozen and cut off under load; docs/measurements/reliability.md says what is judged.
 chaos: $(INSTALLED)
-	$(BIN)/python -P tests/reliability/run_chaos.py --minutes $(MINUTES) $(if $(FAULTS),--faults $(FAULTS)) \
+	$(BIN)/python -P tests/reliability/run_chaos.py --minutes $(MINUTES) $(CHAOS_NODES) $(if $(FAULTS),--faults $(FAULTS)) \
 		$(if $(filter-out 0,$(WRITE)),--write docs/measurements/reliability.md) $(ARGUMENTS)
 
 # The same faults while messages expire into queues of other nodes: each has to arrive once.
 chaos-deadletters: $(INSTALLED)
-	$(BIN)/python -P tests/reliability/run_chaos.py --dead-letters $(MESSAGES) $(if $(FAULTS),--faults $(FAULTS)) \
+	$(BIN)/python -P tests/reliability/run_chaos.py --dead-letters $(MESSAGES) $(CHAOS_NODES) $(if $(FAULTS),--faults $(FAULTS)) \
 		$(if $(filter-out 0,$(WRITE)),--write docs/measurements/reliability.md) $(ARGUMENTS)
 
 # Every fault on containers of a real Docker engine, ROUNDS times; WRITE=1 puts the figures into docs. Takes root.
@@ -159,6 +165,11 @@ fuzz-coverage: $(INSTALLED)
 soak: $(INSTALLED)
 	@$(BIN)/python -P -m simulation soak --hours $(HOURS) --workers $(WORKERS) $(ARGUMENTS)
 
+# What is specified in TLA+, checked by TLC, and recorded runs held against it; specifications/README.md says what. Needs
+# Java. ARGUMENTS='--runs 20' for fewer runs.
+specifications: $(INSTALLED) $(VENV)/.specifications
+	$(BIN)/python -P tests/specifications/run_specifications.py $(ARGUMENTS)
+
 setup: $(INSTALLED)
 
 # Into dist/: a wheel for this Python and platform with the compiled modules, or, with MAYFLY_PURE=1 or without a C
@@ -196,6 +207,11 @@ $(ENVIRONMENT): requirements/lock.txt requirements/runtime.txt
 $(VENV)/.deploy: requirements/deploy.txt | $(ENVIRONMENT)
 	@if $(LOCKED) requirements/deploy.txt; then touch $@; \
 		else echo "Without the tests of containers and of the chart" >&2; fi
+
+# TLC for tests/specifications, which are skipped without it.
+$(VENV)/.specifications: requirements/specifications.txt | $(ENVIRONMENT)
+	@if $(LOCKED) requirements/specifications.txt; then touch $@; \
+		else echo "Without the checks of the specifications" >&2; fi
 
 # The clients that tests/interop uses. Those for Node.js only where npm is.
 $(CLIENTS): $(ENVIRONMENT) requirements/interop.txt tests/interop/programs/package-lock.json

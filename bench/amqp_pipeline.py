@@ -8,6 +8,7 @@ import contextlib
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final
@@ -76,6 +77,8 @@ class Pipeline:
         self._buffer = b""
         self._position = 0
         self._channels = 0
+        self._published = 0
+        self._confirms = Confirms()
         self._log_in(parts.username or "guest", parts.password or "guest", unquote(parts.path[1:]) or "/")
 
     def __enter__(self) -> "Pipeline":
@@ -187,25 +190,53 @@ class Pipeline:
 
     def publish_all(self, messages: Iterable[bytes], window: int) -> int:
         """Publish with confirms, at most `window` unconfirmed; `messages` are octets from `message`. How many."""
-        self.open_channels()
-        self.call(commands.Confirm.Select(), commands.Confirm.SelectOk)
+        self._begin_to_publish()
+        before = self._published
         waiting = iter(messages)
-        sent = 0
-        confirms = Confirms()
-        answers = self.frames()
         chunk = list(islice(waiting, window))
-        while chunk or confirms.count < sent:
-            if chunk:
-                self.send(b"".join(chunk))
-                sent += len(chunk)
-            _, _, payload = next(answers)
-            if payload[:4] != BASIC_ACK:
-                raise PipelineError(f"not a confirm: {_described_payload(payload)}")
-            confirms.take(*ACK_BODY.unpack_from(payload, 4))
-            room = window - (sent - confirms.count)
+        while chunk or self._unconfirmed:
+            self._publish(chunk)
+            self._take_confirm()
+            room = window - self._unconfirmed
             # In portions: a window that is filled up message by message costs a system call for each.
             chunk = list(islice(waiting, room)) if room >= window // 8 else []
-        return sent
+        return self._published - before
+
+    def publish_at(self, rate: float, messages: Sequence[bytes], window: int) -> None:
+        """The same, so many a second: each when it is due, if the window has room by then."""
+        self._begin_to_publish()
+        sent, began_s = 0, time.monotonic()
+        while sent < len(messages) or self._unconfirmed:
+            due = int((time.monotonic() - began_s) * rate) + 1
+            room = window - self._unconfirmed
+            chunk = messages[sent : min(due, sent + room)]
+            self._publish(chunk)
+            sent += len(chunk)
+            waits_for_time = sent < len(messages) and len(chunk) < room
+            wait_s = began_s + sent / rate - time.monotonic() if waits_for_time else _TIMEOUT_S
+            self._socket.settimeout(max(wait_s, 0.0005))
+            with contextlib.suppress(TimeoutError):
+                self._take_confirm()
+        self._socket.settimeout(_TIMEOUT_S)
+
+    def _begin_to_publish(self) -> None:
+        self.open_channels()
+        self.call(commands.Confirm.Select(), commands.Confirm.SelectOk)
+
+    def _publish(self, chunk: Sequence[bytes]) -> None:
+        if chunk:
+            self.send(b"".join(chunk))
+            self._published += len(chunk)
+
+    @property
+    def _unconfirmed(self) -> int:
+        return self._published - self._confirms.count
+
+    def _take_confirm(self) -> None:
+        _, _, payload = next(self.frames())
+        if payload[:4] != BASIC_ACK:
+            raise PipelineError(f"not a confirm: {_described_payload(payload)}")
+        self._confirms.take(*ACK_BODY.unpack_from(payload, 4))
 
     # ------------------------------------------------------------------ consuming
 

@@ -178,7 +178,7 @@ KNOBS: Final = (
         ),
     ),
     Knob(
-        "nodes", "Nodes, all of them replicas of every shard", "nodes", (1, 3, 5), (1, 3), knobs.nodes,
+        "nodes", "Nodes, three replicas of each of sixteen shards", "nodes", (1, 3, 5, 7, 9, 15), (1, 3), knobs.nodes,
         (
             *_cpu_and_rate(),
             Panel("CPU when idle, all nodes [cores]", (Series("idle_cores", "idle", LINEAR),)),

@@ -252,17 +252,20 @@ def shards(measuring: Measuring, load: Load, counts: Sequence[int]) -> Points:
 
 
 def nodes(measuring: Measuring, load: Load, counts: Sequence[int]) -> Points:
-    """The same load over sixteen queues, with so many nodes, every shard on all of them."""
+    """The same load over sixteen queues, with so many nodes and three replicas of each shard, or as many as there are
+    nodes; clients on all of them."""
     for count in counts:
-        with measuring.nodes(count, replication_factor=count) as cluster:
+        with measuring.nodes(count, replication_factor=min(count, 3)) as cluster:
             yield count, _whole_load(load, cluster)
 
 
 def _whole_load(load: Load, cluster: Cluster) -> Point:
     _warm_up(load, cluster)
     idle = Idle(cluster)
+    clients = max(4, len(cluster.uris))
     cost = load.cost(
-        cluster, idle, size=128, count=40_000, window=250, prefetch=250, producers=4, consumers=4, queues=16,
+        cluster, idle, size=128, count=40_000, window=250, prefetch=250, producers=clients, consumers=clients,
+        queues=16,
     )
     return {**cost, "idle_cores": idle.cores, "memory_mb": cluster.memory_bytes() / len(cluster.pids) / 1e6}
 

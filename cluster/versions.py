@@ -67,7 +67,7 @@ PROTOCOL_CHECKSUMS: Final = 7
 # --- what the log means --------------------------------------------------------------------------------
 
 LEVEL_LOWEST: Final = 1
-LEVEL_HIGHEST: Final = 7
+LEVEL_HIGHEST: Final = 8
 """Feature levels. To be raised with every new command, every other meaning of one, every new form of a snapshot; what
 is new then is written where `Catalog.level` has come so far, and not before.
 
@@ -77,7 +77,9 @@ may give a consumer a window, TAKEN moves it, and a shard with such consumers ha
 5: returns are counted as RabbitMQ 4.3 counts them, and the log decides what was decided before it (the constants with 5
 below say what). 6: shards are added while the cluster runs, and queues move to other shards; the plan of who votes
 where is changed step by step, by the catalog's leader, and silent members are replaced in it. 7: a shard has replicas
-on the nodes of the plan alone, and the others are fed."""
+on the nodes of the plan alone, and the others are fed. 8: quorum queues have priorities, and timeouts of their
+own for consumers; there are switches, and dialects of TTLs; messages of a queue may wait for their time; there are
+streams."""
 
 LEVEL_SNAPSHOT_SAYS_LEVEL: Final = 2
 LEVEL_LEADER_LOCATORS: Final = 3
@@ -108,6 +110,30 @@ failure domains are paths."""
 LEVEL_FEEDS: Final = 7
 """A shard has replicas on the nodes that the plan names alone; the others' sessions with it are fed (batches of
 KIND_FED). Below it every node has a replica of every group."""
+
+LEVEL_QUORUM_PRIORITIES: Final = 8
+"""Shards are told of the priorities of quorum queues: 32, and which of them messages have that name none (RULES Q2)."""
+
+LEVEL_CONSUMER_TIMEOUTS: Final = 8
+"""The catalog takes consumer timeouts as arguments of quorum queues, and in policies (RULES Q3)."""
+
+LEVEL_SWITCHES: Final = 8
+"""The catalog takes SetSwitch, and where something is off its snapshot says so (RULES X3)."""
+
+LEVEL_TTL_DIALECTS: Final = 8
+"""The catalog takes `x-ttl-dialect` and `ttl-dialect`, and shards are told of them (RULES X1)."""
+
+LEVEL_SCHEDULES: Final = 8
+"""Messages wait in a queue until they are due (RULES S): PUBLISH_LATER, settings of queues that say so, and the
+arguments and policy keys for them."""
+
+LEVEL_STREAMS: Final = 8
+"""A queue may be a stream: the catalog takes the type, policies have keys for it, and ATTACH may say where in it a
+consumer begins."""
+
+SHARD_SNAPSHOT_WITH_SPECIAL_ROWS: Final = 11
+"""Of a shard's snapshot, where messages of a queue wait for their time, or a queue is a stream: with `LEVEL_SCHEDULES`
+and `LEVEL_STREAMS`."""
 
 SHARD_SNAPSHOT_VERSION: Final = 9
 """The same where none has. All replicas have to read it, so another one comes with a level: this one with

@@ -65,6 +65,8 @@ class Feeds:
         """Entry -> how many fed entries refer to it."""
         self._withheld: dict[int, None] = {}
         """Entries that nothing but feeds needs any more."""
+        self._free: list[int] = []
+        """Of these, what no feed needs any more either: to be told by the next `withhold`."""
         self.told_here: int = 0
         """The node whose session this replica tells itself; 0: it tells none."""
         self._listeners_changed()
@@ -88,6 +90,7 @@ class Feeds:
             self._drop(node)
         self._made.clear()
         self._withheld.clear()
+        self._free.clear()
         for node, incarnation, _, state in rows:
             if state == FED:
                 self._feeds[node] = Feed(incarnation, index)
@@ -102,12 +105,11 @@ class Feeds:
             # What this entry had for a session before it is nobody's answer in this one.
             self._made.pop(node, None)
             feed = None
+            self._listeners_changed()
         if fed and feed is None and node != self.told_here:
             # Of a session that begins nothing can be missed. One that goes on was told by its own replica so far, with
             # all that this entry had for it before: that is not kept.
             self._feeds[node] = Feed(incarnation, 0 if sequence == 1 else index)
-            self._listeners_changed()
-        elif not fed:
             self._listeners_changed()
 
     def begin(self, session: SessionKey, index: int) -> None:
@@ -192,6 +194,9 @@ class Feeds:
             self._needed[needed] -= 1
             if not self._needed[needed]:
                 del self._needed[needed]
+                if needed in self._withheld:
+                    del self._withheld[needed]
+                    self._free.append(needed)
 
     def _drop(self, node: int) -> None:
         feed = self._feeds.pop(node, None)
@@ -210,19 +215,20 @@ class Feeds:
     def withhold(self, released: list[int]) -> list[int]:
         """Of entries that the state machine needs no more, and of those withheld before, the ones that no feed
         needs."""
-        if not self._needed and not self._withheld:
+        if not self._needed and not self._free:
             return released
+        free, self._free = self._free, []
         for index in released:
-            self._withheld[index] = None
-        free = [index for index in self._withheld if index not in self._needed]
-        for index in free:
-            del self._withheld[index]
+            if index in self._needed:
+                self._withheld[index] = None
+            else:
+                free.append(index)
         return free
 
     @property
     def withholds(self) -> bool:
-        """Whether entries are kept readable for feeds alone."""
-        return bool(self._withheld)
+        """Whether entries are kept readable for feeds alone, or were until now."""
+        return bool(self._withheld or self._free)
 
     def needed(self) -> Collection[int]:
         """The entries that feeds need."""

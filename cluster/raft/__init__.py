@@ -43,6 +43,7 @@ from mayfly.cluster.raft.messages import (
 )
 from mayfly.cluster.raft.raw_node import RawNode
 from mayfly.cluster.raft.ready import ReadState, Ready
+from mayfly.cluster.raft.recorded_node import RecordedNode, Standing, Step
 from mayfly.cluster.raft.status import Status
 from mayfly.cluster.raft.storage import Storage
 from mayfly.cluster.raft.succession import succession
@@ -75,12 +76,15 @@ __all__ = [
     "ReadOnlyOption",
     "ReadState",
     "Ready",
+    "RecordedNode",
     "Snapshot",
     "SnapshotMetadata",
     "SnapshotTemporarilyUnavailable",
     "SoftState",
+    "Standing",
     "StateType",
     "Status",
+    "Step",
     "Storage",
     "StorageError",
     "Unavailable",

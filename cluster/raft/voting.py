@@ -62,6 +62,9 @@ def count_vote(raft: Raft, message: RaftMessage) -> None:
     if message.reject and _learn_commit(raft, message.context):
         raft.become_follower(raft.term, NO_LEADER)
         return
+    if raft.state == StateType.PRE_CANDIDATE and not message.reject and message.term != raft.term + 1:
+        # Of an earlier term's pre-vote, and late: who said so may follow a leader by now.
+        return
     raft.tracker.record_vote(message.from_, not message.reject)
     result = raft.tracker.tally()
     if result == VoteResult.WON:

@@ -12,7 +12,7 @@ from pamqp import commands, encode
 from pamqp.base import Frame
 
 from mayfly.node.amqp.errors import COMMAND_INVALID, FRAME_ERROR, SYNTAX_ERROR, ProtocolError
-from mayfly.node.amqp.field_table import MalformedTableError, check_table, table_to_python
+from mayfly.node.amqp.field_table import FieldTable, MalformedTableError, check_table, table_to_python
 
 Method = TypeVar("Method", bound=Frame)
 
@@ -143,7 +143,8 @@ def unchecked(method_class: type[Method], **arguments: Any) -> Method:
 
 
 def method_frame(channel_id: int, method: Frame) -> bytes:
-    """A whole method frame.  TypeError if an argument has not the type it needs."""
+    """A whole method frame. A table may be a dict, or a FieldTable, which says the types of its values. TypeError if an
+    argument has not the type it needs."""
     parts: list[bytes] = []
     bit = 8
     bits = 0
@@ -160,6 +161,8 @@ def method_frame(channel_id: int, method: Frame) -> bytes:
         value = getattr(method, name)
         if kind == "longstr" and isinstance(value, bytes):
             parts.append(_INDEX.pack(len(value)) + value)
+        elif isinstance(value, FieldTable):
+            parts.append(value.encode())
         elif kind == "longlong":
             # Unsigned (AMQP 4.2.5.2), as it was read; pamqp writes signed ones.
             if not isinstance(value, int) or not 0 <= value <= _LARGEST_LONGLONG:

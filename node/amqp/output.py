@@ -14,12 +14,14 @@ class Output:
 
     What is for a channel that is not open, or not any more, is dropped without a word: the client does not wait for it.
     channels: those of the connection, shared with it.  frame_max_bytes: as agreed.  size_bytes: octets gathered.
+    taken_bytes: octets that were taken to be written, ever.
     """
 
     def __init__(self, channels: dict[int, Channel], frame_max_bytes: int) -> None:
         self.channels: dict[int, Channel] = channels
         self.frame_max_bytes: int = frame_max_bytes
         self.size_bytes: int = 0
+        self.taken_bytes: int = 0
         self._pieces: list[bytes] = []
 
     def take(self) -> list[bytes]:
@@ -27,6 +29,7 @@ class Output:
         pieces = self._pieces
         if pieces:
             self._pieces = []
+            self.taken_bytes += self.size_bytes
             self.size_bytes = 0
         return pieces
 

@@ -23,6 +23,7 @@ from mayfly.node.broker.pressure import NodePressure
 from mayfly.node.broker.reply_consumers import ReplyConsumers
 from mayfly.node.broker.routes import NodeRoutes
 from mayfly.node.broker.settings import BrokerSettings
+from mayfly.node.broker.traffic import Traffic
 from mayfly.node.broker.transaction import OpenTransactions
 from mayfly.node.broker.unfinished_messages import UnfinishedMessages
 from mayfly.node.broker.waiting_events import WaitingEvents
@@ -69,6 +70,7 @@ class Broker:
         )
         self.reply_consumers: ReplyConsumers = ReplyConsumers()
         self.open_transactions: OpenTransactions = OpenTransactions(self.settings.transactions_bytes)
+        self.traffic: Traffic = Traffic()
         self._made_in_alarm = MadeInAlarm(MADE_IN_ALARM)
         self._pressure = NodePressure(cluster, self.settings, self.waiting_events)
         self._parts = NodeParts(
@@ -86,6 +88,7 @@ class Broker:
             self.large_publishes,
             self.open_transactions,
             self._made_in_alarm,
+            self.traffic,
         )
         self._permissions_version: int = cluster.catalog.permissions_version
         self._next_connection = 1
@@ -202,6 +205,8 @@ class Broker:
     def queues_removed(self, queues: Sequence[QueueRecord]) -> None:
         """See `ClusterEvents.queues_removed`; connections of this node forget those that were exclusively theirs."""
         for queue in queues:
+            if self.cluster.leads(queue.shard):
+                self.traffic.queues_deleted += 1
             if queue.owner_connection and queue.owner_node == self.cluster.node_id:
                 connection = self.connections.get(queue.owner_connection)
                 if connection is not None:

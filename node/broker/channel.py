@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pamqp.base import Frame
 from pamqp.commands import Exchange, Queue
@@ -18,7 +18,7 @@ from mayfly.node.amqp.events import ACK, REJECT, Event, MethodReceived, Publishe
 from mayfly.node.broker.client import Client
 from mayfly.node.broker.coming_back import giving_back, nack_outcome
 from mayfly.node.broker.consumer_moves import attach_again
-from mayfly.node.broker.consumer_timeout import DeliveryMarks, timed_out
+from mayfly.node.broker.consumer_timeout import NEVER, DeliveryMarks, holder_timeout_ms, mark_every_ms, timed_out
 from mayfly.node.broker.node_parts import NodeParts
 from mayfly.node.broker.operation import AmqpError, BarrierStep, Operation, Steps, known, no_room_error
 from mayfly.node.broker.operation_channel import Handler, OperationChannel
@@ -74,7 +74,8 @@ class Channel(OperationChannel):
         self._working_bytes: int = 0
         """What is under way takes so much."""
         self._draining = False
-        self._delivery_marks: DeliveryMarks = DeliveryMarks()
+        self._delivery_marks: dict[int, DeliveryMarks] = {}
+        """By holder, of those that held something at the last look."""
         self._released = False
         self._is_timed_out = False
 
@@ -172,7 +173,12 @@ class Channel(OperationChannel):
         for settlement in self.unacknowledged.take():
             holder = settlement.holder
             shard = cluster.shard(holder.shard_id)
+            for watch in self.client.traffic.watches:
+                watch.settled(
+                    self.client.user, self.client.name, holder.queue_id, settlement.count, settlement.outcome
+                )
             if settlement.outcome == OUTCOME_ACK:
+                self.traffic.acknowledge(settlement.count)
                 shard.acknowledge(holder.queue_id, holder.holder_id, settlement.encode())
             else:
                 shard.submit(settlement.encode(), None)
@@ -209,7 +215,8 @@ class Channel(OperationChannel):
         if holder is None:
             if len(self.get_holders) >= self._most_get_holders:
                 self._forget_get_holders()
-            holder = DeliveryHolder(self.node.consumers.new_id(), record.shard, record.id)
+            timeout_ms = self.holder_timeout_ms(record, {})
+            holder = DeliveryHolder(self.node.consumers.new_id(), record.shard, record.id, timeout_ms)
             self.get_holders[record.id] = holder
         return holder
 
@@ -221,16 +228,53 @@ class Channel(OperationChannel):
             del self.get_holders[queue_id]
         self._most_get_holders = max(_GET_HOLDERS, 2 * len(self.get_holders))
 
-    def look_at_oldest(self, now_ms: int, timeout_ms: int) -> None:
-        """Close the channel if its oldest delivery was not acknowledged for so long."""
-        if not self.open or self._delivery_marks.waited_ms(self.unacknowledged, now_ms) < timeout_ms:
+    def holder_timeout_ms(self, record: QueueRecord, arguments: dict[str, Any]) -> int:
+        """See `OperationChannel.holder_timeout_ms`."""
+        node_ms = self.node.settings.consumer_timeout_ms
+        timeout_ms = holder_timeout_ms(self.cluster.catalog, record, node_ms, arguments)
+        self.client.look_times.shorten(timeout_ms)
+        return timeout_ms
+
+    def look_at_oldest(self, now_ms: int) -> None:
+        """Cancel consumers whose oldest delivery was not acknowledged for too long, or close the channel (RULES Q3)."""
+        if not self.open:
             return
+        next_tag = self.unacknowledged.next_tag
+        known, marks = self._delivery_marks, {}
+        late: list[tuple[DeliveryHolder, int]] = []
+        if self.unacknowledged.count:
+            for holder, tag in self.unacknowledged.oldest_tags().items():
+                if holder.timeout_ms == NEVER:
+                    continue
+                mark = marks[holder.holder_id] = known.get(holder.holder_id) or DeliveryMarks()
+                waited_ms = mark.waited_ms(tag, next_tag, now_ms, mark_every_ms(holder.timeout_ms))
+                if waited_ms >= holder.timeout_ms:
+                    late.append((holder, tag))
+        self._delivery_marks = marks
+        for holder, tag in late:
+            if self.open and holder.alive:
+                self._timed_out(holder, tag)
+
+    def _timed_out(self, holder: DeliveryHolder, tag: int) -> None:
+        """A delivery was not acknowledged in time."""
+        latest = holder.latest
+        consumer = next((each for each in self.consumers.values() if each.holder is latest), None)
+        cancels = consumer is not None and self.client.takes_cancels
         logger.warning(
-            "connection %s, channel %d: delivery %d was not acknowledged for %d ms: channel closed",
-            self.client.name, self.channel_id, self.unacknowledged.oldest_tag, timeout_ms,
+            "connection %s, channel %d: delivery %d was not acknowledged for %d ms: %s",
+            self.client.name, self.channel_id, tag, holder.timeout_ms,
+            f"consumer {consumer.tag!r} cancelled" if consumer is not None and cancels else "channel closed",
         )  # fmt: skip
-        self._is_timed_out = True
-        self.fail(timed_out(self.channel_id, timeout_ms), 0, 0)
+        if consumer is None or not cancels:
+            self._is_timed_out = True
+            self.fail(timed_out(self.channel_id, holder.timeout_ms), 0, 0)
+            return
+        way = giving_back(self.cluster.catalog.level)
+        held_by = {each for each in self.unacknowledged.oldest_tags() if each.latest is latest}
+        for each in sorted({*held_by, latest}, key=_holder_id):
+            each.alive = False
+            self.cluster.shard(each.shard_id).submit(encode_detach(each.queue_id, each.holder_id, way), None)
+        self.consumer_cancelled(consumer.tag, latest)
 
     # -- operations -------------------------------------------------------------
 
@@ -349,6 +393,8 @@ class Channel(OperationChannel):
         if not self.open:
             return
         self.open = False
+        self.client.traffic.channels_closed += 1
+        self.publisher.forget()
         self._ends_in_order = in_order
         self._next_tag_at_end = self.unacknowledged.next_tag
         if not in_order:
@@ -438,6 +484,10 @@ class Channel(OperationChannel):
     def pauses(self) -> bool:
         """See `ClientChannel.pauses`."""
         return self.node.consumers.stopped or self.pressure.output_blocked
+
+
+def _holder_id(holder: DeliveryHolder) -> int:
+    return holder.holder_id
 
 
 def _counts_after_close(event: Event) -> bool:

@@ -19,7 +19,9 @@ from mayfly.node.amqp.methods import unchecked
 from mayfly.node.amqp.output import Output
 from mayfly.node.broker.client_socket import ClientSocket
 from mayfly.node.broker.cluster_facade import OnDone
+from mayfly.node.broker.consumer_timeout import LookTimes
 from mayfly.node.broker.operation import AmqpError
+from mayfly.node.broker.traffic import ChannelTraffic, Traffic, VhostTraffic
 from mayfly.node.broker.unacknowledged import DeliveryHolder, Unacknowledged
 from mayfly.node.shard.effects import ConsumerMoved
 
@@ -44,22 +46,32 @@ class ConnectionHost(Protocol):
 class Client:
     """Who is connected, what it is sent through, and what is done to the whole of its connection."""
 
-    def __init__(self, amqp: Connection, host: ConnectionHost, name: str, socket: ClientSocket) -> None:
-        """`name` is unique on this node for the life of the process; `socket` is for operators."""
+    def __init__(
+        self, amqp: Connection, host: ConnectionHost, name: str, socket: ClientSocket, traffic: Traffic
+    ) -> None:
+        """`name` is unique on this node for the life of the process; `socket` is for operators, and the node's
+        `traffic`."""
         self.amqp: Connection = amqp
         self.output: Output = amqp.output
         self.host: ConnectionHost = host
         self.name: str = name
         self.socket: ClientSocket = socket
+        self.traffic: Traffic = traffic
+        self.vhost_traffic: VhostTraffic = VhostTraffic()
+        """That of its vhost, once it is in one."""
         self.user: str = ""
         self.vhost: str = ""
         self.exclusive_queues: dict[int, int] = {}
         """Exclusive queues of this connection: queue id -> shard id. They go when the catalog drops the queue."""
+        self.now_ms: int = 0
+        """The node's clock at the last tick; 0 if there was none yet."""
         self.over: bool = False
         self.unfinished_bytes: int = 0
         """As they were last counted; see `UnfinishedMessages`."""
         self.dirty: bool = False
         """Whether the host was told that there is something to write, and has not taken it yet."""
+        self.look_times: LookTimes = LookTimes()
+        """When it is looked whether something is held for too long."""
 
     def mark(self) -> None:
         """There is something to write."""
@@ -67,9 +79,14 @@ class Client:
             self.dirty = True
             self.host.wake()
 
+    @property
+    def takes_cancels(self) -> bool:
+        """Whether the client knows that the server may cancel a consumer."""
+        return "consumer_cancel_notify" in self.amqp.client_capabilities
+
     def send_cancel(self, channel_id: int, consumer_tag: str) -> None:
         """basic.cancel from the server, for clients with consumer_cancel_notify."""
-        if "consumer_cancel_notify" in self.amqp.client_capabilities:
+        if self.takes_cancels:
             self.output.send(channel_id, unchecked(Basic.Cancel, consumer_tag=consumer_tag, nowait=True))
             self.mark()
 
@@ -101,6 +118,7 @@ class ClientChannel:
         # False from the moment the channel is refused or closed: nothing is sent any more.
         self.open: bool = True
         self.unacknowledged: Unacknowledged = Unacknowledged()
+        self.traffic: ChannelTraffic = ChannelTraffic(client.vhost_traffic, client.traffic)
 
     # -- what `Channel` does ------------------------------------------------------
 

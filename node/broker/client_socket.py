@@ -8,9 +8,11 @@ class ClientSocket:
 
     def __init__(
         self, peer: tuple[str, int], own: tuple[str, int], is_tls: bool, connected_at_ms: int,
-        limit_reached: int | None = None,
+        limit_reached: int | None = None, is_inner: bool = False,
     ) -> None:  # fmt: skip
-        """`limit_reached`: how many connections the node takes, if there were as many before this one."""
+        """`limit_reached`: how many connections the node takes, if there were as many before this one. `is_inner`:
+        there is no socket, but a part of the node that does something as a client (`InnerClient`)."""
+        self.is_inner: bool = is_inner
         self.limit_reached: int | None = limit_reached
         self.peer: tuple[str, int] = peer
         self.own: tuple[str, int] = own

@@ -157,6 +157,10 @@ class ClusterFacade(Protocol):
         cannot be reached answers every command with SESSION_LOST."""
         ...
 
+    def leads(self, shard_id: int) -> bool:
+        """Whether this node leads a shard, as far as it knows, or has it in its memory."""
+        ...
+
     @property
     def access_counts(self) -> AccessCounts:
         """Connections and channels over all nodes; the broker counts those of this one."""

@@ -19,6 +19,8 @@ class Confirms:
         self.next_sequence: int = 1
         # Everything below is settled and every frame about it was taken or is due.
         self.lowest_open: int = 1
+        self.acknowledged: int = 0
+        """How many, since whoever counts them has set it to 0."""
         # Everything below has been told to the client.
         self.told: int = 1
         # Ranges from `told` to `lowest_open`, ascending, that are not acknowledgements still to be told: (first, last,
@@ -48,6 +50,7 @@ class Confirms:
 
     def acknowledge(self, first: int, last: int) -> None:
         """All numbers first..last are stored (or unroutable)."""
+        self.acknowledged += last - first + 1
         if first == self.lowest_open:
             self.lowest_open = last + 1
             if self.ahead:

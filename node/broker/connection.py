@@ -24,7 +24,6 @@ from mayfly.node.broker.client import Client, ClientChannel, ConnectionHost
 from mayfly.node.broker.client_socket import ClientSocket
 from mayfly.node.broker.cluster_facade import ClusterFacade
 from mayfly.node.broker.connection_limits import ConnectionLimits
-from mayfly.node.broker.consumer_timeout import LookTimes
 from mayfly.node.broker.handlers import HANDLERS
 from mayfly.node.broker.login import Login
 from mayfly.node.broker.node_parts import NodeParts
@@ -51,21 +50,24 @@ class ClientConnection(Client):
     ) -> None:  # fmt: skip
         """`peer` is for logs; `loopback` says whether the client is on this machine; `socket` is for operators.
         `ended` is called with the connection's name when it has come to its end."""
-        super().__init__(amqp, host, f"{peer}#{number}", socket or ClientSocket((peer, 0), ("", 0), False, 0))
+        super().__init__(
+            amqp, host, f"{peer}#{number}", socket or ClientSocket((peer, 0), ("", 0), False, 0), node.traffic
+        )
         self.node: NodeParts = node
         self.cluster: ClusterFacade = node.cluster
         self.routes: Routes = node.routes.of("", "")
         self.channels: dict[int, Channel] = {}
         self.pressure: Pressure = Pressure(self, node.pressure)
         self._ended: Callable[[str], None] = ended
+        self.now_ms = node.logins.now_ms
         self._confirms_due: ConfirmsDue = ConfirmsDue(self)
         self._login = Login(self, node.logins, peer, loopback, self._logged_in)
-        self._limits = ConnectionLimits(node.cluster, self.socket.limit_reached)
-        self._look_times = LookTimes(node.settings.consumer_timeout_ms)
+        self._limits = ConnectionLimits(node.cluster, self.socket.limit_reached, not self.socket.is_inner)
         # As whom, and where: a user or vhost that is deleted and made anew is another one.
         self._user_serial: int = 0
         self._vhost_serial: int = 0
         self._in_vhost = False
+        self.received_bytes: int = 0
         self._unreleased: set[ClientChannel] = set()
         self._opening: Operation | None = None
 
@@ -73,6 +75,7 @@ class ClientConnection(Client):
 
     def receive(self, data: bytes) -> None:
         """Octets from the client."""
+        self.received_bytes += len(data)
         self._handle(self.amqp.receive(data))
         if self.amqp.publish_begun and not self.pressure.has_published:
             self.pressure.first_publish()
@@ -94,15 +97,15 @@ class ClientConnection(Client):
 
     def tick(self, now_ms: int) -> None:
         """Heartbeats and time limits."""
-        self.node.logins.now_ms = now_ms
+        self.now_ms = self.node.logins.now_ms = now_ms
         self._login.tick(now_ms)
         events = self.amqp.tick(now_ms)
         if events:
             self._handle(events)
         self._count_unfinished()
-        if self._look_times.is_due(now_ms):
+        if self.look_times.is_due(now_ms):
             for channel in list(self.channels.values()):
-                channel.look_at_oldest(now_ms, self._look_times.timeout_ms)
+                channel.look_at_oldest(now_ms)
         self.mark()
 
     def lost(self) -> None:
@@ -187,6 +190,8 @@ class ClientConnection(Client):
         if self.over:
             return
         self.over = True
+        if self._in_vhost:
+            self.traffic.connections_closed += 1
         self._login.stop_waiting()
         channels = list(self.channels.values())
         self.channels.clear()
@@ -256,6 +261,8 @@ class ClientConnection(Client):
         self.vhost = vhost
         self._vhost_serial = record.serial
         self._in_vhost = True
+        self.traffic.connections_opened += 1
+        self.vhost_traffic = self.traffic.of_vhost(vhost)
         self._limits.begin(self.user, vhost)
         self.amqp.channels.refusal = self._limits.channel_refusal
         self.routes = self.node.routes.of(vhost, self.user)

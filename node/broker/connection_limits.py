@@ -15,10 +15,12 @@ if TYPE_CHECKING:
 class ConnectionLimits:
     """The limits that hold for one connection, and what it counts for in them."""
 
-    def __init__(self, cluster: ClusterFacade, limit_reached: int | None) -> None:
-        """`limit_reached`: the limit of the node, if it was reached before this connection."""
+    def __init__(self, cluster: ClusterFacade, limit_reached: int | None, is_counted: bool = True) -> None:
+        """`limit_reached`: the limit of the node, if it was reached before this connection. One that is not counted
+        has no limits either."""
         self._cluster = cluster
         self._limit_reached = limit_reached
+        self._is_counted = is_counted
         self._user = ""
         self._vhost = ""
         self._is_open = False
@@ -28,6 +30,8 @@ class ConnectionLimits:
         """Why there may be no more connections of this user to this vhost, or None."""
         if self._limit_reached is not None:
             return refusals.node_connection_limit(self._limit_reached)
+        if not self._is_counted:
+            return None
         cluster = self._cluster
         counts = cluster.access_counts
         most = allowed(vhost, MAX_CONNECTIONS)
@@ -40,7 +44,9 @@ class ConnectionLimits:
 
     def begin(self, user: str, vhost: str) -> None:
         """The connection is open: it counts from now on."""
-        self._user, self._vhost, self._is_open = user, vhost, True
+        self._user, self._vhost, self._is_open = user, vhost, self._is_counted
+        if not self._is_counted:
+            return
         self._count_connection(1)
 
     def end(self) -> None:
@@ -58,7 +64,7 @@ class ConnectionLimits:
         """Why this connection with so many channels may not open one more."""
         cluster = self._cluster
         most = allowed(cluster.catalog.user(self._user), MAX_CHANNELS)
-        if most is None:
+        if most is None or not self._is_counted:
             return None
         uncounted = channels - self._channels_counted
         if cluster.access_counts.total(CHANNELS_OF_USER, self._user) + uncounted < most:
@@ -68,6 +74,6 @@ class ConnectionLimits:
     def count_channels(self, channels: int) -> None:
         """The connection has so many channels now."""
         added = channels - self._channels_counted
-        if added:
+        if added and self._is_counted:
             self._channels_counted = channels
             self._cluster.access_counts.add(CHANNELS_OF_USER, self._user, added)

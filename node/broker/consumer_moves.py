@@ -36,7 +36,8 @@ def attach_again(
         is_its = consumers.by_id.get(old.holder_id) is consumer
         if isinstance(answer, Attached):
             if is_its:
-                new = DeliveryHolder(new_id, shard, old.queue_id)
+                new = DeliveryHolder(new_id, shard, old.queue_id, old.timeout_ms)
+                old.successor = new
                 consumers.attached_again(consumer, new, cluster.shard(shard))
                 cluster.shard(old.shard_id).submit(encode_detach(old.queue_id, old.holder_id, KEPT), None)
             else:

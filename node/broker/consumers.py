@@ -9,6 +9,7 @@ from mayfly.node.amqp.field_table import FieldTable, long_integer
 from mayfly.node.broker.client import ClientChannel
 from mayfly.node.broker.cluster_facade import OnDone, ShardHandle
 from mayfly.node.broker.pressure import Pressure
+from mayfly.node.broker.stream_offsets import with_offset
 from mayfly.node.broker.unacknowledged import DeliveryHolder
 from mayfly.node.dead_letter.publisher_headers import as_shown
 from mayfly.node.shard.commands import encode_flow, encode_taken
@@ -36,6 +37,7 @@ class Consumer:
         counts_deliveries: bool,
         prefetch: int = 0,
         window_bytes: int = 0,
+        is_stream: bool = False,
     ) -> None:
         self.channel: ClientChannel = channel
         self._pressure: Pressure = pressure
@@ -48,6 +50,8 @@ class Consumer:
         self.prefetch: int = prefetch
         # Replicated queues tell how often a message came back, transient ones do not.
         self.counts_deliveries: bool = counts_deliveries
+        # Of a stream: each message says its offset.
+        self.is_stream: bool = is_stream
         self.paused: bool = False
         # As it was attached with: the shard gives it no more than this beyond what it has said was taken. 0 for none.
         self.window_bytes: int = window_bytes
@@ -68,9 +72,10 @@ class Consumer:
         else:
             tag = channel.unacknowledged.hold(self.holder, first_delivery_id, count)
         handle = self.handle
+        is_stream = self.is_stream
         index = -1
         data = b""
-        counted_bytes = 0
+        counted_bytes = again = 0
         deliveries: list[tuple[int, bool, Content]] = []
         for message in messages:
             if message.index != index:
@@ -83,8 +88,12 @@ class Consumer:
             counted_bytes += OVERHEAD_BYTES + end - start
             header = as_shown(data[header_at:body_at])
             redelivered = message.redelivered
-            if redelivered and self.counts_deliveries:
-                header = with_counts(header, message)
+            if redelivered:
+                again += 1
+                if self.counts_deliveries:
+                    header = with_counts(header, message)
+            elif is_stream:
+                header = with_offset(header, message.stream_offset)
             deliveries.append(
                 (
                     tag,
@@ -94,6 +103,9 @@ class Consumer:
             )
             tag += 1
         client = channel.client
+        channel.traffic.deliver(count, again, self.no_ack)
+        for watch in client.traffic.watches:
+            watch.delivered(client.user, client.name, self.holder.queue_id, count, again)
         client.output.send_deliveries(channel.channel_id, self.wire_tag, deliveries)
         self._pressure.note_output()
         client.mark()

@@ -15,6 +15,7 @@ from mayfly.node.broker.pressure import NodePressure
 from mayfly.node.broker.reply_consumers import ReplyConsumers
 from mayfly.node.broker.routes import NodeRoutes
 from mayfly.node.broker.settings import BrokerSettings
+from mayfly.node.broker.traffic import Traffic
 from mayfly.node.broker.transaction import OpenTransactions
 from mayfly.node.broker.unfinished_messages import UnfinishedMessages
 from mayfly.node.broker.waiting_events import WaitingEvents
@@ -39,6 +40,7 @@ class NodeParts:
         large_publishes: LargePublishes,
         open_transactions: OpenTransactions,
         made_in_alarm: MadeInAlarm,
+        traffic: Traffic,
     ) -> None:
         """`random_token()` answers 16 unpredictable octets; `clients` are those that the node has at any time, by
         name."""
@@ -56,6 +58,7 @@ class NodeParts:
         self.large_publishes: LargePublishes = large_publishes
         self.open_transactions: OpenTransactions = open_transactions
         self.made_in_alarm: MadeInAlarm = made_in_alarm
+        self.traffic: Traffic = traffic
 
     def random_name(self) -> str:
         """The random part of a generated name: 22 characters of A-Z, a-z, 0-9, - and _."""

@@ -37,6 +37,7 @@ class OperationChannel(ClientChannel):
     ) -> None:
         """`routes` and the two behind it are the connection's."""
         super().__init__(client, channel_id)
+        client.traffic.channels_opened += 1
         self.node: NodeParts = node
         self.cluster: ClusterFacade = node.cluster
         self.pressure: Pressure = pressure
@@ -61,6 +62,10 @@ class OperationChannel(ClientChannel):
 
     def check_making(self) -> None:
         """The client is about to make a queue, an exchange or a binding. Raises AmqpError if it may not now."""
+        raise NotImplementedError
+
+    def holder_timeout_ms(self, record: QueueRecord, arguments: dict[str, Any]) -> int:
+        """How long somebody new may hold deliveries of a queue, given a consumer's arguments (RULES Q3)."""
         raise NotImplementedError
 
     def get_holder(self, record: QueueRecord) -> DeliveryHolder:

@@ -20,10 +20,13 @@ from mayfly.node.broker.client import Client, ClientChannel
 from mayfly.node.broker.cluster_facade import SESSION_LOST, ClusterFacade, OnDone, ShardHandle
 from mayfly.node.broker.confirms import Confirms, PublishGroup
 from mayfly.node.broker.direct_replies import REPLY_TO_OCTETS, is_address_in
+from mayfly.node.broker.due_times import due_of, encode_content
 from mayfly.node.broker.large_publishes import LargePublishes, TurnStep
 from mayfly.node.broker.operation import AmqpError, Request, Steps, as_error
 from mayfly.node.broker.routes import Route, Routes, Target, copies_of
+from mayfly.node.broker.traffic import ChannelTraffic
 from mayfly.node.broker.transaction import OpenTransactions, Transaction
+from mayfly.node.broker.watching import Watch
 from mayfly.node.catalog import Refusal, expiration_ttl_ms
 from mayfly.node.dead_letter.publisher_headers import as_shown, as_stored
 from mayfly.node.limits import LARGE_PUBLISH_BYTES
@@ -122,6 +125,8 @@ class Publisher:
         self._large_publishes: LargePublishes = large_publishes
         self.is_due: bool = False
         """Whether it is among `ConfirmsDue`."""
+        self._traffic: ChannelTraffic = channel.traffic
+        self._has_published = False
         self.confirms: Confirms | None = None
         self.transaction: Transaction | None = None
         """Set in tx mode: what is published waits there for its commit."""
@@ -147,6 +152,8 @@ class Publisher:
         position = first
         count = len(contents)
         waits = self.transaction is not None
+        watches = self._traffic.node.watches
+        routed = 0
         error: AmqpError | None = None
         try:
             while position < count:
@@ -174,14 +181,39 @@ class Publisher:
                     run.parts, target.queue_ids, NO_TTL, content.exchange_and_key, header, content.body
                 )
                 run.offsets.append(position)
+                routed += len(target.queue_ids)
+                if watches:
+                    self._watched(watches, content, target.queue_ids)
                 position += 1
         except AmqpError as refused:
             error = refused
         if position > first:
+            self._count(contents, first, position, routed)
             self._send(runs, first, position)
         if error is not None:
             raise error
         return position
+
+    def _count(self, contents: list[Content], first: int, end: int, routed: int) -> None:
+        traffic = self._traffic
+        traffic.receive(contents, first, end)
+        traffic.node.routed += routed
+        if self.confirms is not None:
+            traffic.node.received_confirm += end - first
+        if not self._has_published and self.channel.open:
+            self._has_published = True
+            traffic.node.publishers += 1
+
+    def _watched(self, watches: list[Watch], content: Content, queue_ids: Sequence[int]) -> None:
+        client = self._client
+        for watch in watches:
+            watch.published(client.user, client.name, content, queue_ids)
+
+    def forget(self) -> None:
+        """The channel is over."""
+        if self._has_published:
+            self._has_published = False
+            self._traffic.node.publishers -= 1
 
     def _publish_with_care(
         self,
@@ -213,6 +245,9 @@ class Publisher:
             asked = expiration_ttl_ms(expiration)
             if isinstance(asked, Refusal):
                 raise as_error(asked)
+            off = self._cluster.catalog.switches.expiration_refusal(self._client.vhost, expiration)
+            if off is not None:
+                raise as_error(off)
             ttl_ms = asked
         copies = copies_of(content) if content.may_have_copies() else ()
         stored = self._stored(content)
@@ -221,30 +256,37 @@ class Publisher:
         if route.uncrossed and self.transaction is None:
             self.uncrossed = route.uncrossed
             return False
+        due = due_of(content, self._client.now_ms) if route.schedules else None
         addresses = _reply_addresses(self._client.vhost, content, copies)
         if not route.targets and not fresh and len(addresses) <= len(copies):
             # Some of its keys are no addresses.
             return False
+        if self._traffic.node.watches:
+            queue_ids = [queue_id for target in route.targets for queue_id in target.queue_ids]
+            self._watched(self._traffic.node.watches, content, queue_ids)
         if addresses:
             self._reply(addresses, Content(stored.exchange_and_key, as_shown(stored.header), stored.body))
         if self.transaction is not None:
             if route.targets or flags & MANDATORY:
                 self.transaction.publish(
-                    stored, content if flags & MANDATORY else None, ttl_ms, routes.queues_of(route)
+                    stored, content if flags & MANDATORY else None, ttl_ms, routes.queues_of(route), due
                 )
+            elif not addresses:
+                self._traffic.drop()
             return True
         if not route.targets:
             if flags & MANDATORY:
                 self.send_returns([content])
+            elif not addresses:
+                self._traffic.drop()
             return True
         for target in route.targets:
+            self._traffic.node.routed += len(target.queue_ids)
             run = runs.get(target.shard_id)
             if run is None:
                 run = runs[target.shard_id] = Run(target.handle)
             run.guarded = run.guarded or target.guarded
-            run.size_bytes += encode_publish(
-                run.parts, target.queue_ids, ttl_ms, stored.exchange_and_key, stored.header, stored.body
-            )
+            run.size_bytes += encode_content(run.parts, target.queue_ids, ttl_ms, stored, due)
             run.offsets.append(position)
         return True
 
@@ -277,6 +319,7 @@ class Publisher:
     def send_returns(self, contents: list[Content]) -> None:
         """Tell the client what was mandatory and had no route."""
         channel = self.channel
+        self._traffic.return_(len(contents))
         if not channel.open:
             return  # Another one may have its number now.
         for content in contents:
@@ -391,6 +434,8 @@ class Publisher:
         confirms = self.confirms
         if confirms is None or not confirms.has_news:
             return
+        self._traffic.confirm(confirms.acknowledged)
+        confirms.acknowledged = 0
         output = self._client.output
         channel_id = self.channel.channel_id
         acks: list[tuple[int, bool]] = []

@@ -17,7 +17,7 @@ from mayfly.node.broker.crossings import Crossings
 from mayfly.node.broker.operation import AmqpError, as_error, check
 from mayfly.node.catalog import Refusal
 from mayfly.node.catalog.permissions import check_access, check_topic
-from mayfly.node.catalog.shard_settings import refuses_publishes
+from mayfly.node.catalog.shard_settings import allows_schedules, refuses_publishes
 from mayfly.node.limits import COPIES_CHARACTERS, ROUTES_CACHED
 
 if TYPE_CHECKING:
@@ -25,15 +25,18 @@ if TYPE_CHECKING:
 
 
 class Target:
-    """The queues of one shard that a message goes to; `guarded` when one of them may refuse it."""
+    """The queues of one shard that a message goes to; `guarded` when one of them may refuse it, `schedules` when one
+    allows that it says when it is due."""
 
     def __init__(
-        self, shard_id: int, handle: ShardHandle, queue_ids: tuple[int, ...], guarded: bool = False
+        self, shard_id: int, handle: ShardHandle, queue_ids: tuple[int, ...], guarded: bool = False,
+        schedules: bool = False,
     ) -> None:
         self.shard_id: int = shard_id
         self.handle: ShardHandle = handle
         self.queue_ids: tuple[int, ...] = queue_ids
         self.guarded: bool = guarded
+        self.schedules: bool = schedules
 
 
 class Route:
@@ -47,6 +50,7 @@ class Route:
         hot = len(targets) == 1 and not by_headers and not targets[0].guarded and not uncrossed
         self.only: Target | None = targets[0] if hot else None
         self.by_headers: bool = by_headers
+        self.schedules: bool = any(target.schedules for target in targets)
 
 
 class Routes:
@@ -116,12 +120,15 @@ class Routes:
     def _targets(self, queues: tuple[QueueRecord, ...]) -> list[Target]:
         by_shard: dict[int, list[int]] = {}
         guarded: set[int] = set()
+        schedules: set[int] = set()
         for queue in queues:
             by_shard.setdefault(queue.shard, []).append(queue.id)
             if refuses_publishes(self._cluster.catalog, queue):
                 guarded.add(queue.shard)
+            if allows_schedules(self._cluster.catalog, queue):
+                schedules.add(queue.shard)
         return [
-            Target(shard, self._cluster.shard(shard), tuple(ids), shard in guarded)
+            Target(shard, self._cluster.shard(shard), tuple(ids), shard in guarded, shard in schedules)
             for shard, ids in by_shard.items()
         ]
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mayfly.node.amqp.content import Content
+from mayfly.node.broker.due_times import encode_content
 from mayfly.node.broker.operation import AmqpError
 from mayfly.node.broker.unacknowledged import Settlement, Unacknowledged, UnknownTag
 from mayfly.node.limits import (
@@ -24,7 +25,7 @@ from mayfly.node.limits import (
     TRANSACTION_STEP_BYTES,
     TRANSACTION_STEPS,
 )
-from mayfly.node.shard.commands import encode_publish, encode_transaction
+from mayfly.node.shard.commands import ACK, encode_transaction
 
 if TYPE_CHECKING:
     from mayfly.node.catalog import Catalog, QueueRecord
@@ -54,8 +55,11 @@ class WaitingPublish:
     """One publish that waits for its commit."""
 
     def __init__(
-        self, content: Content, returned: Content | None, ttl_ms: int, queues: list[QueueRecord]
+        self, content: Content, returned: Content | None, ttl_ms: int, queues: list[QueueRecord],
+        due: tuple[int, int] | None,
     ) -> None:
+        self.due: tuple[int, int] | None = due
+        """See `due_times.due_of`; a delay counts from the commit."""
         self.content: Content = content
         # What goes back to the client if there is no queue; None unless it is mandatory.
         self.returned: Content | None = returned
@@ -81,6 +85,8 @@ class Transaction:
         self._waiting: list[WaitingPublish] = []
         # By shard, since `route`: how many publishes, and their commands.
         self._publishes: dict[int, tuple[int, list[bytes]]] = {}
+        self.routed: int = 0
+        """Queues that its messages were routed to, each counted for each message."""
         self._settled: list[tuple[int, list[int]]] = []
         self._settled_tags: set[int] = set()
         # Up to here nothing is outstanding that is not settled in here.
@@ -98,10 +104,13 @@ class Transaction:
 
     # -- what the client does -------------------------------------------------------
 
-    def publish(self, content: Content, returned: Content | None, ttl_ms: int, queues: list[QueueRecord]) -> None:
+    def publish(
+        self, content: Content, returned: Content | None, ttl_ms: int, queues: list[QueueRecord],
+        due: tuple[int, int] | None,
+    ) -> None:
         """Keep a publish to these queues; `returned` goes back to the client if none of them is there at the commit."""
         self._grow(len(queues) or 1, _size_bytes(content, _shards_of(queues)))
-        self._waiting.append(WaitingPublish(content, returned, ttl_ms, queues))
+        self._waiting.append(WaitingPublish(content, returned, ttl_ms, queues, due))
 
     def add_reply(self, address: str, content: Content) -> None:
         """Keep a direct reply."""
@@ -176,10 +185,9 @@ class Transaction:
                 returned.append(waiting.returned)
             content = waiting.content
             for shard_id, queue_ids in by_shard.items():
+                self.routed += len(queue_ids)
                 count, parts = self._publishes.get(shard_id, (0, []))
-                encode_publish(
-                    parts, queue_ids, waiting.ttl_ms, content.exchange_and_key, content.header, content.body
-                )
+                encode_content(parts, queue_ids, waiting.ttl_ms, content, waiting.due)
                 self._publishes[shard_id] = (count + 1, parts)
         self._waiting.clear()
         return returned
@@ -197,6 +205,11 @@ class Transaction:
         """Whether all that was settled is held still.  What a shard has taken back, because this node was lost to it,
         goes to others: then the transaction must not count, or it would be done twice."""
         return all(unacknowledged.holder_of(tag).alive for tag in self._settled_tags)
+
+    @property
+    def acknowledged(self) -> int:
+        """How many tags it acknowledges."""
+        return sum([len(tags) for outcome, tags in self._settled if outcome == ACK])
 
     def first_round(self, unacknowledged: Unacknowledged) -> list[tuple[int, bytes]]:
         """Shards and commands that come before all others: publishes to where nothing is settled."""

@@ -25,12 +25,24 @@ _SLACK_RUNS: Final = 16
 class DeliveryHolder:
     """Who holds deliveries in a shard: a consumer, or a channel's basic.get on a queue."""
 
-    def __init__(self, holder_id: int, shard_id: int, queue_id: int) -> None:
+    def __init__(self, holder_id: int, shard_id: int, queue_id: int, timeout_ms: int = -1) -> None:
+        """`timeout_ms` is how long it may hold a delivery, -1 for ever."""
         self.holder_id: int = holder_id
         self.shard_id: int = shard_id
         self.queue_id: int = queue_id
         # False once the shard has dropped the session: settling means nothing any more.
         self.alive: bool = True
+        self.timeout_ms: int = timeout_ms
+        self.successor: DeliveryHolder | None = None
+        """Who gets the same consumer's deliveries now, in the shard to which the queue has moved."""
+
+    @property
+    def latest(self) -> DeliveryHolder:
+        """Who gets the consumer's deliveries now: itself, or the last of its successors."""
+        holder = self
+        while holder.successor is not None:
+            holder = holder.successor
+        return holder
 
 
 class Run:
@@ -66,6 +78,11 @@ class Settlement:
             self.last = last
         else:
             self.scattered = [*range(self.first, self.last + 1), *range(first, last + 1)]
+
+    @property
+    def count(self) -> int:
+        """How many ids."""
+        return self.last - self.first + 1 if self.scattered is None else len(self.scattered)
 
     def encode(self) -> bytes:
         """The SETTLE command."""
@@ -216,6 +233,14 @@ class Unacknowledged:
         self._last_of = {}
         self._last = None
         return settlements
+
+    def oldest_tags(self) -> dict[DeliveryHolder, int]:
+        """The lowest outstanding tag of each holder whose settlements mean something still."""
+        oldest: dict[DeliveryHolder, int] = {}
+        for run in self._runs[self._head :]:
+            if run.lowest_tag < run.end_tag and run.holder.alive:
+                oldest.setdefault(run.holder, run.lowest_tag)
+        return oldest
 
     @property
     def oldest_tag(self) -> int:

@@ -7,13 +7,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, cast
 
-from mayfly.node.catalog import refusals
+from mayfly.cluster.versions import LEVEL_CONSUMER_TIMEOUTS, LEVEL_HIGHEST, LEVEL_SCHEDULES, LEVEL_TTL_DIALECTS
+from mayfly.node.amqp.errors import PRECONDITION_FAILED
+from mayfly.node.catalog import delayed_retries, refusals, streams
 from mayfly.node.catalog.leader_locators import LEADER_LOCATORS
 from mayfly.node.catalog.records import DeadLetterStrategy, Overflow, QueueSettings
 from mayfly.node.catalog.results import Refusal
+from mayfly.node.catalog.streams import STREAM
+from mayfly.node.catalog.ttl_dialects import TTL_DIALECTS
 from mayfly.node.catalog.values import NestedTooDeepError, erlang_string, erlang_term, same_value, storable, type_name
 
-QueueType = Literal["classic", "quorum"]
+QueueType = Literal["classic", "quorum", "stream"]
 
 MAX_TTL_MS: Final = 315_360_000_000
 """Ten years of 365 days (T1, L1)."""
@@ -23,7 +27,9 @@ DEFAULT_DELIVERY_LIMIT: Final = 20
 
 _MAX_PRIORITY: Final = 255
 _LONGEST_NAME_BYTES: Final = 255
-_TYPE_MODULES: Final = {"classic": "rabbit_classic_queue", "quorum": "rabbit_quorum_queue"}
+_TYPE_MODULES: Final = {
+    "classic": "rabbit_classic_queue", "quorum": "rabbit_quorum_queue", STREAM: "rabbit_stream_queue",
+}
 
 Check = Callable[[Any, str, Mapping[str, Any]], "str | None"]
 """Takes the value, RabbitMQ's name of its type, and all the arguments; answers what is wrong, in Erlang's print, or
@@ -117,6 +123,12 @@ def _one_of(*allowed: str, fault: str) -> Check:
     return check
 
 
+def _max_age(value: Any, kind: str, _arguments: Mapping[str, Any]) -> str | None:
+    if (fault := _string_fault(value, kind)) is not None:
+        return fault
+    return "invalid_max_age" if streams.age_ms(value) is None else None
+
+
 def _string(value: Any, kind: str, _arguments: Mapping[str, Any]) -> str | None:
     return _string_fault(value, kind)
 
@@ -125,6 +137,29 @@ def _queue_type(value: Any, kind: str, _arguments: Mapping[str, Any]) -> str | N
     if (fault := _string_fault(value, kind)) is not None:
         return fault
     return None if value in _TYPE_MODULES else erlang_string(f"unsupported queue type '{value}'")
+
+
+def _retry_delay(value: Any, kind: str, arguments: Mapping[str, Any]) -> str | None:
+    return _positive(value, kind, arguments) or duration_fault(value)
+
+
+def _retry_multiplier(value: Any, kind: str, arguments: Mapping[str, Any]) -> str | None:
+    fault = _positive(value, kind, arguments)
+    return fault or (f"{{value_too_large,{value}}}" if value > delayed_retries.MOST_MULTIPLIER else None)
+
+
+def _retry_jitter(value: Any, kind: str, _arguments: Mapping[str, Any]) -> str | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return f'"expected a number from 0 to 1, got {kind}"'
+    return None if delayed_retries.is_jitter(value) else f'"expected a number from 0 to 1, got {value}"'
+
+
+def _retry_type(value: Any, kind: str, _arguments: Mapping[str, Any]) -> str | None:
+    if (fault := _string_fault(value, kind)) is not None:
+        return fault
+    if value in delayed_retries.TYPES:
+        return None
+    return erlang_string(f"unsupported delayed retry type '{value}', one of: {', '.join(delayed_retries.TYPES)}")
 
 
 # Every argument RabbitMQ knows and the extensions of RULES, in the order of the checks.
@@ -143,41 +178,69 @@ _CHECKS: Final[dict[str, Check]] = {
     "x-queue-mode": _queue_mode,
     "x-queue-version": _queue_version,
     "x-single-active-consumer": _boolean,
+    "x-consumer-timeout": _not_negative,
+    "x-consumer-disconnected-timeout": _not_negative,
     "x-queue-type": _queue_type,
     "x-quorum-initial-group-size": _positive,
-    "x-max-age": _string,
+    "x-max-age": _max_age,
     "x-stream-max-segment-size-bytes": _not_negative,
+    "x-stream-filter-size-bytes": _not_negative,
     "x-initial-cluster-size": _positive,
     "x-queue-leader-locator": _one_of(*LEADER_LOCATORS, fault="invalid_queue_locator_arg"),
     "x-queue-master-locator": _string,
     "x-delivery-limit": _any_integer,
     "x-ttl-applies": _one_of("default", "retroactive", fault="invalid_ttl_applies"),
+    "x-ttl-dialect": _one_of(*TTL_DIALECTS, fault="invalid_ttl_dialect"),
     "x-expires-if": _one_of("empty", "unused", fault="invalid_expires_if"),
     "x-expires-dead-letter": _boolean,
+    "x-allow-schedule": _boolean,
+    f"x-{delayed_retries.MIN}": _retry_delay,
+    f"x-{delayed_retries.MAX}": _retry_delay,
+    f"x-{delayed_retries.MULTIPLIER}": _retry_multiplier,
+    f"x-{delayed_retries.JITTER}": _retry_jitter,
+    f"x-{delayed_retries.TYPE}": _retry_type,
 }
 
+_RETRIES: Final = tuple([f"x-{key}" for key in delayed_retries.KEYS])
+SINCE_LEVEL: Final = {
+    "x-consumer-timeout": LEVEL_CONSUMER_TIMEOUTS,
+    "x-consumer-disconnected-timeout": LEVEL_CONSUMER_TIMEOUTS,
+    "x-ttl-dialect": LEVEL_TTL_DIALECTS,
+    **dict.fromkeys(("x-allow-schedule", *_RETRIES), LEVEL_SCHEDULES),
+}
+"""Feature levels of the cluster below which an argument is not built: nobody may declare a queue with it, and what is
+in logs from before is passed over."""
+
+
+def _known_at(level: int) -> list[str]:
+    """The arguments that mean something, in the order of the checks."""
+    return [key for key in _CHECKS if SINCE_LEVEL.get(key, 0) <= level]
+
+
 _STREAM_ONLY: Final = frozenset({"x-max-age", "x-stream-max-segment-size-bytes", "x-initial-cluster-size"})
-_UNSUPPORTED: Final = {
+_UNSUPPORTED: Final[dict[QueueType, frozenset[str]]] = {
+    "stream": frozenset(_CHECKS) - streams.ARGUMENTS,
     "quorum": _STREAM_ONLY | {"x-max-priority", "x-queue-mode", "x-queue-version", "x-queue-master-locator"},
-    "classic": _STREAM_ONLY,
+    "classic": _STREAM_ONLY | {"x-consumer-timeout", "x-consumer-disconnected-timeout"},
 }
 
 _NOT_BUILT: Final = (
-    "x-delayed-retry-type", "x-delayed-retry-min", "x-delayed-retry-max", "x-delayed-retry-multiplier",
-    "x-delayed-retry-jitter", "x-consumer-timeout", "x-consumer-disconnected-timeout", "x-stream-filter-size-bytes",
+    "x-stream-filter-size-bytes",
 )
 """What means something in RabbitMQ 4.3 or LavinMQ 2.11 and nothing here yet. Earlier releases took them."""
 
 
-def unbuilt_arguments(arguments: Mapping[str, Any]) -> list[str]:
-    """Those that would mean something, and do nothing here."""
-    return [key for key in _NOT_BUILT if key in arguments]
+def unbuilt_arguments(arguments: Mapping[str, Any], level: int) -> list[str]:
+    """Those that would mean something, and do nothing here, or not yet at this level of the cluster."""
+    known = streams.ARGUMENTS if queue_type(arguments) == STREAM else frozenset()
+    later = [key for key, since in SINCE_LEVEL.items() if since > level]
+    return [key for key in (*_NOT_BUILT, *later) if key in arguments and key not in known]
 
 
-def unbuilt_refusal(vhost: str, name: str, arguments: Mapping[str, Any]) -> Refusal | None:
+def unbuilt_refusal(vhost: str, name: str, arguments: Mapping[str, Any], level: int) -> Refusal | None:
     """Why a queue with such arguments can't be declared: who asks for retries that wait must not get others. For who
     proposes a declaration; replicas go by their log."""
-    found = unbuilt_arguments(arguments)
+    found = unbuilt_arguments(arguments, level)
     return refusals.unsupported_argument(vhost, name, found[0], type_module(arguments)) if found else None
 
 
@@ -200,7 +263,10 @@ def without_empty_type(arguments: dict[str, Any]) -> dict[str, Any]:
 
 def queue_type(arguments: Mapping[str, Any]) -> QueueType:
     """The type asked for by x-queue-type; "classic" when none or an unknown one is."""
-    return "quorum" if arguments.get("x-queue-type") == "quorum" else "classic"
+    asked = arguments.get("x-queue-type")
+    if asked == "quorum":
+        return "quorum"
+    return "stream" if asked == STREAM else "classic"
 
 
 def type_module(arguments: Mapping[str, Any]) -> str:
@@ -209,12 +275,14 @@ def type_module(arguments: Mapping[str, Any]) -> str:
 
 
 def queue_settings(
-    vhost: str, name: str, arguments: Mapping[str, Any], types: Mapping[str, str] = _NO_TYPES
+    vhost: str, name: str, arguments: Mapping[str, Any], types: Mapping[str, str] = _NO_TYPES,
+    level: int = LEVEL_HIGHEST,
 ) -> QueueSettings:
     """The settings in a queue's arguments. Raises Refusal (406) with RabbitMQ's text for the first fault.
 
     T1, L1, D1, L11, T12; goldens args.*. Arguments nobody knows are passed over. `types` has RabbitMQ's names for the
-    types of the arguments where they are known; they change a text, and never whether there is one.
+    types of the arguments where they are known; they change a text, and never whether there is one. `level` is the
+    cluster's.
     """
     exchange = arguments.get("x-dead-letter-exchange", "")
     if not isinstance(exchange, (str, bytes)):  # before all others, and in words of its own
@@ -223,11 +291,20 @@ def queue_settings(
         )
     _check(vhost, name, arguments, "x-queue-type", types)
     unsupported = _UNSUPPORTED[queue_type(arguments)]
-    for key in _CHECKS:
-        if key in arguments and key in unsupported:
+    known = {key: arguments[key] for key in _known_at(level) if key in arguments}
+    for key in known:
+        if key in unsupported:
             raise refusals.unsupported_argument(vhost, name, key, type_module(arguments))
-    for key in _CHECKS:
+    for key in known:
         _check(vhost, name, arguments, key, types)
+    if queue_type(arguments) == STREAM:
+        if (size_fault := streams.size_fault(arguments)) is not None:
+            raise Refusal(PRECONDITION_FAILED, size_fault)
+        return streams.stream_settings(arguments)
+    fault = delayed_retries.pair_fault(known, "x-")
+    if fault is not None:
+        key = next(key for key in _RETRIES if key in known)
+        raise refusals.invalid_argument(vhost, name, key, erlang_string(fault))
     return QueueSettings(
         message_ttl_ms=arguments.get("x-message-ttl"),
         expires_ms=arguments.get("x-expires"),
@@ -245,15 +322,22 @@ def queue_settings(
         ttl_retroactive=arguments.get("x-ttl-applies") == "retroactive",
         expires_only_if_empty=arguments.get("x-expires-if") == "empty",
         expires_dead_letter=arguments.get("x-expires-dead-letter", False),
+        allow_schedule=known.get("x-allow-schedule", False),
+        retry_type=known.get(f"x-{delayed_retries.TYPE}"),
+        retry_min_ms=known.get(f"x-{delayed_retries.MIN}"),
+        retry_max_ms=known.get(f"x-{delayed_retries.MAX}"),
+        retry_multiplier=known.get(f"x-{delayed_retries.MULTIPLIER}"),
+        retry_jitter=known.get(f"x-{delayed_retries.JITTER}"),
     )
 
 
-def first_inequivalent(received: Mapping[str, Any], current: Mapping[str, Any]) -> str | None:
+def first_inequivalent(received: Mapping[str, Any], current: Mapping[str, Any], level: int) -> str | None:
     """The first argument that keeps a redeclare from being equivalent, or None.
 
-    Only arguments that mean something count (golden args.redeclare_ttl); no type is the same as "classic".
+    Only arguments that mean something count (golden args.redeclare_ttl); no type is the same as "classic". `level`: the
+    cluster's.
     """
-    for key in _CHECKS:
+    for key in _known_at(level):
         if key == "x-queue-type" and received.get(key, "classic") == current.get(key, "classic") == "classic":
             continue
         if (key in received) != (key in current):
@@ -284,10 +368,11 @@ def _delivery_limit(arguments: Mapping[str, Any]) -> int | None:
 _CONSUMERS_OF_STREAMS: Final = ("x-stream-offset", "x-stream-filter", "x-stream-match-unfiltered")
 _CONSUMERS_OF_OTHERS: Final[dict[QueueType, tuple[str, ...]]] = {
     "classic": (*_CONSUMERS_OF_STREAMS, "x-consumer-timeout"),
-    "quorum": (*_CONSUMERS_OF_STREAMS, "x-consumer-timeout", "x-cancel-on-ha-failover"),
+    "quorum": (*_CONSUMERS_OF_STREAMS, "x-cancel-on-ha-failover"),
+    "stream": ("x-priority", "x-consumer-timeout"),
 }
-"""Arguments that consumers of another type of queue may have, by type of queue (RabbitMQ 4.3); x-consumer-timeout is of
-quorum queues there, and not built yet."""
+"""Arguments that consumers of another type of queue may have, by type of queue (RabbitMQ 4.3)."""
+_CONSUMER_TIMEOUT: Final = "x-consumer-timeout"
 
 
 def consumer_priority(
@@ -296,9 +381,10 @@ def consumer_priority(
     """x-priority of a consumer of a queue of this type, 0 when there is none.
 
     Raises Refusal (406, golden amqp.consume_no_local_and_args), for x-cancel-on-ha-failover as well: it has no meaning
-    here, and must be a boolean; and for what goes with another type of queue alone.
+    here, and must be a boolean; for a bad x-consumer-timeout (RULES Q3); and for what goes with another type of queue
+    alone.
     """
-    value = arguments.get("x-priority", 0)
+    value = arguments.get("x-priority", 0) if kind != STREAM else 0
     if (fault := _integer_fault(value, _kind("x-priority", value, types))) is not None:
         raise refusals.invalid_argument(vhost, queue, "x-priority", fault)
     cancels = "x-cancel-on-ha-failover"
@@ -306,6 +392,10 @@ def consumer_priority(
         value_of_cancels = arguments[cancels]
         if (fault := _boolean(value_of_cancels, _kind(cancels, value_of_cancels, types), arguments)) is not None:
             raise refusals.invalid_argument(vhost, queue, cancels, fault)
+    if kind == "quorum" and _CONSUMER_TIMEOUT in arguments:
+        timeout = arguments[_CONSUMER_TIMEOUT]
+        if (fault := _not_negative(timeout, _kind(_CONSUMER_TIMEOUT, timeout, types), arguments)) is not None:
+            raise refusals.invalid_argument(vhost, queue, _CONSUMER_TIMEOUT, fault)
     for key in _CONSUMERS_OF_OTHERS[kind]:
         if key in arguments:
             raise refusals.unsupported_argument(vhost, queue, key, _TYPE_MODULES[kind])

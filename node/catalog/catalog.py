@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final
 
+from mayfly.cluster.versions import LEVEL_TTL_DIALECTS
 from mayfly.node.catalog import refusals, snapshot
 from mayfly.node.catalog.changes import Changes, Versions
 from mayfly.node.catalog.commands import Bind, CatalogCommand, DeclareExchange, DeclareQueue
@@ -22,6 +23,7 @@ from mayfly.node.catalog.declarations import (
     may_access,
     new_queue_settings,
 )
+from mayfly.node.catalog.effective_settings import CONSUMER_TIMEOUT, consumer_timeout_ms
 from mayfly.node.catalog.members import Members
 from mayfly.node.catalog.policies import merged_definition
 from mayfly.node.catalog.policy_changes import PolicyChange
@@ -40,6 +42,8 @@ from mayfly.node.catalog.records import (
 from mayfly.node.catalog.results import CatalogResult, Refusal
 from mayfly.node.catalog.snapshot import ReadingInSteps, SnapshotInSteps
 from mayfly.node.catalog.state import CatalogState
+from mayfly.node.catalog.switches import Switches, without
+from mayfly.node.catalog.ttl_dialects import POLICY_KEY, RABBITMQ, ttl_dialect
 
 _LET_GO_AT_ONCE: Final = 1024
 """Queues, with their bindings."""
@@ -193,9 +197,10 @@ class Catalog(Versions):
     def inspect_queue(self, command: DeclareQueue) -> QueueRecord | Refusal | None:
         """What the command would meet now: the equivalent queue, a Refusal, or None: it would make one."""
         try:
-            queue = existing_queue(self._state.existing_vhost(command.vhost), command)
+            self._state.switches.check_arguments(command.vhost, command.name, command.arguments)
+            queue = existing_queue(self._state.existing_vhost(command.vhost), command, self._state.level)
             if queue is None:
-                new_queue_settings(command)
+                new_queue_settings(command, self._state.level)
             return queue
         except Refusal as refusal:
             return refusal.with_traceback(None)
@@ -263,7 +268,31 @@ class Catalog(Versions):
         For one whose vhost is gone: its arguments.
         """
         found = self._state.vhosts.get(queue.vhost)
-        return queue.settings if found is None else found.effective_settings(queue)
+        settings = queue.settings if found is None else found.effective_settings(queue)
+        off = self._state.switches.off_in(queue.vhost)
+        return without(settings, off) if off else settings
+
+    @property
+    def switches(self) -> Switches:
+        """What is off; for reading."""
+        return self._state.switches
+
+    def ttl_dialect(self, queue: QueueRecord) -> str:
+        """In whose way the TTLs of a queue count, one of `ttl_dialects.TTL_DIALECTS` (RULES X1)."""
+        if self._state.level < LEVEL_TTL_DIALECTS or queue.vhost not in self._state.vhosts:
+            return RABBITMQ
+        definition = self.policy_definition(queue) if self.a_policy_says(POLICY_KEY, queue.vhost) else {}
+        return ttl_dialect(queue.arguments, definition)
+
+    def says_dead_letter_strategy(self, queue: QueueRecord) -> bool:
+        """Whether arguments or policies of a queue of the catalog choose one."""
+        return "x-dead-letter-strategy" in queue.arguments or "dead-letter-strategy" in self.policy_definition(queue)
+
+    def consumer_timeout_ms(self, queue: QueueRecord) -> int | None:
+        """How long consumers may hold a delivery of a queue of the catalog, as its arguments and policies say it; None:
+        they say nothing (RULES Q3)."""
+        definition = self.policy_definition(queue) if self.a_policy_says(CONSUMER_TIMEOUT, queue.vhost) else {}
+        return consumer_timeout_ms(queue.arguments, definition)
 
     def a_policy_says(self, key: str, vhost: str) -> bool:
         """Whether the key is in a definition of any policy, or operator policy, of the vhost."""
@@ -318,6 +347,11 @@ class Catalog(Versions):
         """The bindings of a vhost, without the implicit ones of the default exchange."""
         found = self._state.vhosts.get(vhost)
         return () if found is None else found.bindings()
+
+    def bindings_count_from(self, vhost: str, exchange: str) -> int:
+        """How many bindings have this exchange as their source."""
+        found = self._state.vhosts.get(vhost)
+        return 0 if found is None else found.bindings_count_from(exchange)
 
     def is_bound(self, command: Bind) -> bool:
         """Whether the command would change nothing."""

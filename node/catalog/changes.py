@@ -16,13 +16,15 @@ from mayfly.cluster.versions import (
     LEVEL_QUEUE_MOVES,
     LEVEL_ROUTING_WEIGHT,
     LEVEL_SHARDS_ADDED,
+    LEVEL_STREAMS,
+    LEVEL_SWITCHES,
     VersionRange,
     level_fault,
 )
 from mayfly.node.amqp.errors import PRECONDITION_FAILED
-from mayfly.node.catalog import refusals
+from mayfly.node.catalog import refusals, streams
 from mayfly.node.catalog.access_limits import check_room_for_queue, with_limit
-from mayfly.node.catalog.arguments import exchange_argument, stored_arguments
+from mayfly.node.catalog.arguments import exchange_argument, queue_type, stored_arguments
 from mayfly.node.catalog.commands import (
     NEVER_STARTED,
     AddMember,
@@ -59,6 +61,7 @@ from mayfly.node.catalog.commands import (
     SetLimit,
     SetPermissions,
     SetPolicy,
+    SetSwitch,
     SetTopicPermissions,
     Unbind,
     UpgradePassword,
@@ -71,10 +74,10 @@ from mayfly.node.catalog.declarations import (
     existing_queue,
     new_queue_settings,
 )
-from mayfly.node.catalog.leader_locators import BALANCED, CLIENT_LOCAL, POLICY_KEYS
+from mayfly.node.catalog.leader_locators import BALANCED, CLIENT_LOCAL
 from mayfly.node.catalog.members import Members
 from mayfly.node.catalog.permissions import rights_digest
-from mayfly.node.catalog.policies import policy_record
+from mayfly.node.catalog.policies import KEYS_SINCE_LEVEL, policy_record
 from mayfly.node.catalog.policy_changes import PolicyChange, PolicyChanges
 from mayfly.node.catalog.records import (
     REPLICATED,
@@ -101,6 +104,9 @@ from mayfly.node.catalog.results import (
     Refusal,
 )
 from mayfly.node.catalog.state import CatalogState
+from mayfly.node.catalog.streams import STREAM
+from mayfly.node.catalog.switches import FEATURES, SwitchRecord
+from mayfly.node.catalog.values import erlang_string
 from mayfly.node.catalog.vhost import DEFAULT_EXCHANGE, Vhost
 from mayfly.node.limits import ROUTING_WEIGHT
 from mayfly.node.numbers import transient_shard
@@ -181,6 +187,7 @@ class Changes:
             SetTopicPermissions: self._set_topic_permissions,
             ClearTopicPermissions: self._clear_topic_permissions,
             SetLimit: self._set_limit,
+            SetSwitch: self._set_switch,
             UpgradePassword: self._upgrade_password,
             NodeStarted: self._node_started,
             NodeLost: self._node_lost,
@@ -214,10 +221,15 @@ class Changes:
     # Queues
 
     def _declare_queue(self, command: DeclareQueue, time_ms: int) -> CatalogResult:
-        queue = existing_queue(self._state.existing_vhost(command.vhost), command)
+        self._state.switches.check_arguments(command.vhost, command.name, command.arguments)
+        queue = existing_queue(self._state.existing_vhost(command.vhost), command, self._state.level)
         if queue is not None:
             return QueueDeclared(queue, created=False)
-        settings = new_queue_settings(command)
+        if self._state.level < LEVEL_STREAMS and queue_type(command.arguments) == STREAM:
+            # As nodes that know no streams have it.
+            fault = erlang_string(f"unsupported queue type '{STREAM}'")
+            raise refusals.invalid_argument(command.vhost, command.name, "x-queue-type", fault)
+        settings = new_queue_settings(command, self._state.level)
         vhost = self._state.existing_vhost(command.vhost)
         check_room_for_queue(vhost.record, len(vhost.queues), command.name)
         arguments, settings = self._state.shared(stored_arguments(command.arguments), settings)
@@ -276,6 +288,8 @@ class Changes:
             raise refusals.not_found("queue", command.vhost, command.name)
         if not queue.replicated:
             raise refusals.transient_queue_moves(queue)
+        if queue_type(queue.arguments) == STREAM:
+            raise refusals.stream_moves(queue)
         if not 1 <= command.shard <= state.members.shard_count:
             raise refusals.no_such_shard(command.shard, state.members.shard_count)
         if queue.moving_to:
@@ -415,6 +429,20 @@ class Changes:
         self._versions.permissions_version += 1
         return Done(changed)
 
+    def _set_switch(self, command: SetSwitch, _time_ms: int) -> CatalogResult:
+        if self._state.level < LEVEL_SWITCHES:
+            raise refusals.needs_level("switching something off", LEVEL_SWITCHES, self._state.level)
+        if command.feature not in FEATURES:
+            text = f"'{command.feature}' is nothing that can be switched off; there are {', '.join(FEATURES)}"
+            raise Refusal(PRECONDITION_FAILED, text)
+        if command.vhost is not None:
+            self._state.existing_vhost(command.vhost)
+        changed = self._state.switches.turn(SwitchRecord(command.vhost, command.feature), command.on)
+        if changed:
+            # All queues may be told something else by now.
+            self._versions.changed_policies.forget()
+        return Done(changed)
+
     def _definitions_loaded(self, command: DefinitionsLoaded, _time_ms: int) -> CatalogResult:
         changed = self._state.definitions_digest != command.digest
         self._state.definitions_digest = command.digest
@@ -452,8 +480,12 @@ class Changes:
     def _set_policy(self, command: SetPolicy, _time_ms: int) -> CatalogResult:
         vhost = self._state.existing_vhost(command.vhost)
         record = policy_record(command)
-        if self._state.level < LEVEL_LEADER_LOCATORS and (early := POLICY_KEYS & record.definition.keys()):
-            raise refusals.needs_level(min(early), LEVEL_LEADER_LOCATORS, self._state.level)
+        for key in record.definition:
+            if self._state.level < (since := KEYS_SINCE_LEVEL.get(key, 0)):
+                raise refusals.needs_level(key, since, self._state.level)
+        if self._state.level < LEVEL_STREAMS and record.apply_to == streams.APPLY_TO:
+            raise refusals.needs_level(f"apply-to '{record.apply_to}'", LEVEL_STREAMS, self._state.level)
+        self._state.switches.check_definition(command.vhost, record.definition)
         before = vhost.policy_table(command.operator).put(record)
         if before != record:
             self._policies_changed(vhost, before, record)
@@ -529,6 +561,8 @@ class Changes:
         raised = same and command.level > self._state.level
         if raised:
             self._state.level = command.level
+            # What shards are told of their queues goes by the level as well.
+            self._versions.changed_policies.forget()
         return Done(raised)
 
     def _add_shards(self, command: AddShards, _: int) -> CatalogResult:

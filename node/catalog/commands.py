@@ -180,6 +180,15 @@ class SetLimit(msgspec.Struct, frozen=True, tag_field="command", tag="set_limit"
     value: int | None
 
 
+class SetSwitch(msgspec.Struct, frozen=True, tag_field="command", tag="set_switch"):
+    """Switch a feature (`switches.FEATURES`) on or off, in a vhost or, for None, in the whole cluster. Answers Done, or
+    Refusal (unknown vhost or feature)."""
+
+    vhost: str | None
+    feature: str
+    on: bool
+
+
 class DeleteUser(msgspec.Struct, frozen=True, tag_field="command", tag="delete_user"):
     """Delete a user and their permissions. Answers Done."""
 
@@ -391,7 +400,7 @@ CheckedCommand = DeclareQueue | DeclareExchange | DeleteExchange | Bind | Unbind
 CatalogCommand = (
     DeclareQueue | RemoveQueues | DeclareExchange | DeleteExchange | Bind | Unbind | AddVhost | DeleteVhost
     | PutUser | UpgradePassword | DeleteUser | SetPermissions | ClearPermissions | SetTopicPermissions
-    | ClearTopicPermissions | SetLimit | NodeStarted | NodeLost
+    | ClearTopicPermissions | SetLimit | SetSwitch | NodeStarted | NodeLost
     | FoundCluster | AddMember | RaiseLevel | RemoveMember | MemberGone | PlaceGroup | PreferLeader
     | MemberAway | MemberBack | PlanGroups | AddShards
     | SetPolicy | ClearPolicy | DefinitionsLoaded | MoveQueue | QueueMoved

@@ -20,6 +20,7 @@ from mayfly.node.catalog.commands import Bind, DeclareExchange, DeclareQueue, Un
 from mayfly.node.catalog.exchange import EXCHANGE_TYPES
 from mayfly.node.catalog.records import BindingRecord, ExchangeRecord, QueueRecord, QueueSettings
 from mayfly.node.catalog.results import Refusal
+from mayfly.node.catalog.streams import with_age_in_ms
 from mayfly.node.catalog.values import same_value
 from mayfly.node.catalog.vhost import DEFAULT_EXCHANGE, Vhost
 
@@ -31,15 +32,15 @@ _NO_TYPE: Final = {"x-queue-type": "classic"}
 def name_refusal(command: DeclareQueue) -> Refusal | None:
     """Why no client may declare a queue of that name, or of none; in RabbitMQ this comes before permissions."""
     if command.server_named:
-        if queue_type(command.arguments) == "quorum":
+        if queue_type(command.arguments) != "classic":
             return refusals.server_named_refused(type_module(command.arguments))
     elif command.name.startswith(RESERVED_PREFIX):
         return refusals.reserved_name("queue", command.name)
     return None
 
 
-def existing_queue(vhost: Vhost, command: DeclareQueue) -> QueueRecord | None:
-    """The queue of that name if it is equivalent, None if there is none."""
+def existing_queue(vhost: Vhost, command: DeclareQueue, level: int) -> QueueRecord | None:
+    """The queue of that name if it is equivalent, None if there is none. `level`: the cluster's."""
     stored_arguments(command.arguments)
     refusal = name_refusal(command)
     if refusal is not None:
@@ -57,18 +58,19 @@ def existing_queue(vhost: Vhost, command: DeclareQueue) -> QueueRecord | None:
         raise refusals.inequivalent_flag(
             "queue", queue.vhost, queue.name, "auto_delete", command.auto_delete, queue.auto_delete
         )
-    if (key := first_inequivalent(command.arguments, queue.arguments)) is not None:
+    received, current = with_age_in_ms(command.arguments), with_age_in_ms(queue.arguments)
+    if (key := first_inequivalent(received, current, level)) is not None:
         raise refusals.inequivalent_argument(
-            "queue", queue.vhost, queue.name, key, {**_NO_TYPE, **command.arguments}, {**_NO_TYPE, **queue.arguments}
+            "queue", queue.vhost, queue.name, key, {**_NO_TYPE, **received}, {**_NO_TYPE, **current}
         )
     return queue
 
 
-def new_queue_settings(command: DeclareQueue) -> QueueSettings:
+def new_queue_settings(command: DeclareQueue, level: int) -> QueueSettings:
     """The settings of a queue that is to be made; its arguments and flags are checked (golden
-    queue.refused_flags)."""
-    settings = queue_settings(command.vhost, command.name, command.arguments)
-    if queue_type(command.arguments) == "quorum":
+    queue.refused_flags). `level`: the cluster's."""
+    settings = queue_settings(command.vhost, command.name, command.arguments, level=level)
+    if queue_type(command.arguments) != "classic":
         if command.auto_delete:
             raise refusals.invalid_property(command.vhost, command.name, "auto-delete")
         if command.exclusive:

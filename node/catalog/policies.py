@@ -15,13 +15,23 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, cast
 
+from mayfly.cluster.versions import (
+    LEVEL_CONSUMER_TIMEOUTS,
+    LEVEL_LEADER_LOCATORS,
+    LEVEL_SCHEDULES,
+    LEVEL_STREAMS,
+    LEVEL_TTL_DIALECTS,
+)
 from mayfly.node.amqp.errors import PRECONDITION_FAILED
+from mayfly.node.catalog import delayed_retries
 from mayfly.node.catalog.arguments import MAX_TTL_MS
 from mayfly.node.catalog.commands import SetPolicy
 from mayfly.node.catalog.expressions import Expression, expression, expression_fault
 from mayfly.node.catalog.leader_locators import LEADER_LOCATOR, LEADER_LOCATORS, MASTER_LOCATOR, MASTER_LOCATORS
 from mayfly.node.catalog.records import ApplyTo, PolicyRecord
 from mayfly.node.catalog.results import Refusal
+from mayfly.node.catalog.streams import age_ms
+from mayfly.node.catalog.ttl_dialects import POLICY_KEY, TTL_DIALECTS
 from mayfly.node.catalog.values import json_term
 from mayfly.node.limits import POLICIES, POLICY_STEPS
 
@@ -33,10 +43,11 @@ MAX_PRIORITY: Final = 2**31 - 1
 _LONGEST_NAME_BYTES: Final = 255
 
 _APPLY_TO: Final[dict[str, tuple[str, ...]]] = {
-    "all": ("classic", "quorum", "exchange"),
-    "queues": ("classic", "quorum"),
+    "all": ("classic", "quorum", "stream", "exchange"),
+    "queues": ("classic", "quorum", "stream"),
     "classic_queues": ("classic",),
     "quorum_queues": ("quorum",),
+    "streams": ("stream",),
     "exchanges": ("exchange",),
 }
 """What each value of apply-to is for: queues by the type that was asked for, and exchanges."""
@@ -66,16 +77,44 @@ def _is_name(value: Any) -> bool:
 
 _NAME: Final = f"a string of at most {_LONGEST_NAME_BYTES} octets"
 _KEYS: Final = {
+    "allow-schedule": _Key(lambda value: isinstance(value, bool), "true or false", "allow-schedule value"),
     "alternate-exchange": _Key(_is_name, f"{_NAME}, the name of an exchange", "alternate exchange name"),
+    "consumer-disconnected-timeout": _Key(
+        _number(0, MAX_LIMIT), f"an integer from 0 to {MAX_LIMIT} (milliseconds)", "consumer disconnected timeout"
+    ),
+    "consumer-timeout": _Key(
+        _number(0, MAX_LIMIT), f"an integer from 0 to {MAX_LIMIT} (milliseconds)", "consumer timeout"
+    ),
     "dead-letter-exchange": _Key(_is_name, f"{_NAME}, the name of an exchange", "dead letter exchange name"),
     "dead-letter-routing-key": _Key(_is_name, _NAME, "dead letter routing key"),
     "dead-letter-strategy": _Key(
         _one_of("at-least-once", "at-most-once"), "at-least-once or at-most-once", "dead letter strategy"
     ),
+    delayed_retries.JITTER: _Key(delayed_retries.is_jitter, "a number from 0 to 1", "delayed retry jitter"),
+    delayed_retries.MAX: _Key(
+        _number(1, MAX_TTL_MS), f"an integer from 1 to {MAX_TTL_MS} (milliseconds)",
+        fault="is not a valid delayed retry maximum delay. Must be a positive integer",
+    ),
+    delayed_retries.MIN: _Key(
+        _number(1, MAX_TTL_MS), f"an integer from 1 to {MAX_TTL_MS} (milliseconds)",
+        fault="is not a valid delayed retry minimum delay. Must be a positive integer",
+    ),
+    delayed_retries.MULTIPLIER: _Key(
+        _number(1, delayed_retries.MOST_MULTIPLIER), f"an integer from 1 to {delayed_retries.MOST_MULTIPLIER}",
+        "delayed retry multiplier",
+    ),
+    delayed_retries.TYPE: _Key(
+        _one_of(*delayed_retries.TYPES), "all, failed, returned or disabled",
+        fault="is not a valid delayed retry type. Must be one of: all, failed, returned, disabled",
+    ),
     "delivery-limit": _Key(
         _number(-1, MAX_LIMIT), f"an integer from 0 to {MAX_LIMIT}, or -1 for no limit", "delivery limit"
     ),
     "expires": _Key(_number(1, MAX_TTL_MS), f"an integer from 1 to {MAX_TTL_MS} (milliseconds)", "queue expiry"),
+    "max-age": _Key(
+        lambda value: isinstance(value, str) and age_ms(value) is not None,
+        "a number with a unit, one of Y, M, D, h, m and s, such as 7D", "max age",
+    ),
     "max-length": _Key(_number(0, MAX_LIMIT), f"an integer from 0 to {MAX_LIMIT}", "maximum length"),
     "max-length-bytes": _Key(_number(0, MAX_LIMIT), f"an integer from 0 to {MAX_LIMIT}", "maximum length in bytes"),
     "message-ttl": _Key(_number(0, MAX_TTL_MS), f"an integer from 0 to {MAX_TTL_MS} (milliseconds)", "message TTL"),
@@ -89,10 +128,27 @@ _KEYS: Final = {
     MASTER_LOCATOR: _Key(
         _one_of(*MASTER_LOCATORS), "client-local, min-masters or random", fault="invalid queue-master-locator value"
     ),
+    POLICY_KEY: _Key(_one_of(*TTL_DIALECTS), "rabbitmq, lavinmq or ottermq", "TTL dialect"),
     "ttl-applies": _Key(_one_of("default", "retroactive"), "default or retroactive", "ttl-applies value"),
 }
 
-_LOWEST_COUNTS: Final = frozenset({"message-ttl", "expires", "max-length", "max-length-bytes", "delivery-limit"})
+KEYS_SINCE_LEVEL: Final = {
+    LEADER_LOCATOR: LEVEL_LEADER_LOCATORS,
+    MASTER_LOCATOR: LEVEL_LEADER_LOCATORS,
+    "consumer-timeout": LEVEL_CONSUMER_TIMEOUTS,
+    "consumer-disconnected-timeout": LEVEL_CONSUMER_TIMEOUTS,
+    POLICY_KEY: LEVEL_TTL_DIALECTS,
+    **dict.fromkeys(("allow-schedule", *delayed_retries.KEYS), LEVEL_SCHEDULES),
+    "max-age": LEVEL_STREAMS,
+}
+"""Feature levels of the cluster below which no policy may have such a key."""
+
+_LOWEST_COUNTS: Final = frozenset(
+    {
+        "message-ttl", "expires", "max-length", "max-length-bytes", "delivery-limit", "consumer-timeout",
+        delayed_retries.MIN, delayed_retries.MAX,
+    }
+)  # fmt: skip
 
 
 # -- what may be said -----------------------------------------------------------------------------
@@ -131,7 +187,7 @@ def policy_record(command: SetPolicy) -> PolicyRecord:
     if command.apply_to not in _APPLY_TO:
         raise _refused(
             f"apply-to '{command.apply_to}' unrecognised; should be one of: 'queues', 'classic_queues', "
-            "'quorum_queues', 'exchanges', or 'all'"
+            "'quorum_queues', 'streams', 'exchanges', or 'all'"
         )
     _check_definition(command.definition)
     _check_meant_for(command.apply_to, command.definition)
@@ -159,6 +215,8 @@ def _check_definition(definition: Mapping[str, Any]) -> None:
             f"the keys of a definition are: {', '.join(_KEYS)}",
             f"[{','.join(unknown)}] are not recognised policy settings",
         )
+    if (fault := delayed_retries.pair_fault(definition)) is not None:
+        raise _refused(f"{delayed_retries.MIN} is what retries begin with, {delayed_retries.MAX} ends them", fault)
     if "dead-letter-routing-key" in definition and "dead-letter-exchange" not in definition:
         raise _refused("dead-letter-routing-key takes a dead-letter-exchange beside it, and there is none (D1)")
 
@@ -188,7 +246,7 @@ def _refused(*lines: str) -> Refusal:
 
 
 def matches(policy: PolicyRecord, kind: str, name: str) -> bool:
-    """Whether the policy could apply to something of that kind ("classic", "quorum" or "exchange") and name."""
+    """Whether the policy could apply to something of that kind ("exchange", or a type of queue) and name."""
     return kind in _APPLY_TO[policy.apply_to] and expression(policy.pattern).search(name)
 
 
@@ -265,8 +323,9 @@ class PolicyTable:
 
 
 def lowest(key: str, one: Any, other: Any) -> Any:
-    """Of two numbers for one key the one that counts; a negative delivery limit is no limit."""
-    if key == "delivery-limit" and (one < 0 or other < 0):
+    """Of two numbers for one key of policies the one that counts; a negative delivery limit is no limit, and the longer
+    of two least delays counts."""
+    if key == delayed_retries.MIN or (key == "delivery-limit" and (one < 0 or other < 0)):
         return max(one, other)
     return min(one, other)
 
@@ -277,6 +336,8 @@ def merged_definition(policy: PolicyRecord | None, operator_policy: PolicyRecord
         one = policy or operator_policy
         return {} if one is None else one.definition
     merged = operator_policy.definition | policy.definition
+    if delayed_retries.TYPE in operator_policy.definition:
+        merged[delayed_retries.TYPE] = operator_policy.definition[delayed_retries.TYPE]
     for key in _LOWEST_COUNTS & policy.definition.keys() & operator_policy.definition.keys():
         merged[key] = lowest(key, policy.definition[key], operator_policy.definition[key])
     return dict(sorted(merged.items()))

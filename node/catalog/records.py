@@ -18,7 +18,7 @@ Overflow = Literal["drop-head", "reject-publish", "reject-publish-dlx"]
 MemberState = Literal["joining", "member", "leaving", "removed"]
 DeadLetterStrategy = Literal["at-least-once", "at-most-once"]
 LimitedKind = Literal["vhost", "user"]
-ApplyTo = Literal["all", "queues", "classic_queues", "quorum_queues", "exchanges"]
+ApplyTo = Literal["all", "queues", "classic_queues", "quorum_queues", "streams", "exchanges"]
 
 
 class VhostRecord(msgspec.Struct, frozen=True, array_like=True):
@@ -138,6 +138,13 @@ class QueueSettings(msgspec.Struct, frozen=True, array_like=True, gc=False):
     ttl_retroactive: bool = False
     expires_only_if_empty: bool = False
     expires_dead_letter: bool = False
+    allow_schedule: bool = False
+    retry_type: str | None = None
+    retry_min_ms: int | None = None
+    retry_max_ms: int | None = None
+    retry_multiplier: int | None = None
+    retry_jitter: float | None = None
+    """See `delayed_retries`."""
 
 
 class ExchangeRecord(msgspec.Struct, frozen=True, array_like=True):

@@ -199,6 +199,15 @@ def transient_queue_moves(queue: QueueRecord) -> Refusal:
     )
 
 
+def stream_moves(queue: QueueRecord) -> Refusal:
+    """A stream stays in its shard."""
+    return Refusal(
+        PRECONDITION_FAILED,
+        f"{resource('queue', queue.vhost, queue.name)} is a stream: streams stay in the shard "
+        "in which they were declared",
+    )
+
+
 def no_such_shard(shard: int, count: int) -> Refusal:
     """Queues are in the shards from 1 on."""
     return Refusal(PRECONDITION_FAILED, f"no shard {shard}: shards are numbered from 1 to {count}")

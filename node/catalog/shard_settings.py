@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from typing import Final
 
-from mayfly.node.catalog import Catalog, QueueRecord
+from mayfly.cluster.versions import LEVEL_QUORUM_PRIORITIES
+from mayfly.node.catalog import Catalog, QueueRecord, delayed_retries
+from mayfly.node.catalog.arguments import queue_type
+from mayfly.node.catalog.streams import STREAM
+from mayfly.node.catalog.ttl_dialects import LAVINMQ, OTTERMQ, RABBITMQ
 from mayfly.node.shard.settings import DROP_HEAD, MAX_NUMBER, ShardQueueSettings, encode_terms
 
 _NO_LIMIT: Final = 2**31 - 1
 """A delivery limit that is never reached.  Without any, what is requeued goes to the back of the queue,
 as in RabbitMQ's quorum queues; in its classic queues, which transient ones are, it goes where it was."""
+
+_QUORUM_MAX_PRIORITY: Final = 31
+_QUORUM_DEFAULT_PRIORITY: Final = 4
+"""Of all RabbitMQ's quorum queues, unasked (RULES Q2)."""
 
 _MOST_KNOWN: Final = 1024
 
@@ -18,6 +26,10 @@ def shard_settings(catalog: Catalog, record: QueueRecord) -> ShardQueueSettings:
     """What the queue state machine depends on: of the record, and of the policies that apply to it now."""
     settings = catalog.effective_settings(record)
     limit = settings.delivery_limit
+    kind = queue_type(record.arguments)
+    dialect = RABBITMQ if kind == STREAM else catalog.ttl_dialect(record)
+    quorum = kind == "quorum" and catalog.level >= LEVEL_QUORUM_PRIORITIES
+    retries = delayed_retries.retries(settings)
     return ShardQueueSettings(
         vhost=record.vhost,
         name=record.name,
@@ -28,23 +40,35 @@ def shard_settings(catalog: Catalog, record: QueueRecord) -> ShardQueueSettings:
         delivery_limit=_NO_LIMIT if limit is None and not record.replicated else _at_most(limit),
         auto_delete=record.auto_delete,
         single_active_consumer=settings.single_active_consumer,
-        ttl_retroactive=settings.ttl_retroactive,
-        dead_letter_at_most_once=settings.dead_letter_strategy == "at-most-once",
+        ttl_retroactive=settings.ttl_retroactive or dialect == LAVINMQ,
+        dead_letter_at_most_once=settings.dead_letter_strategy == "at-most-once"
+        or (dialect == OTTERMQ and not catalog.says_dead_letter_strategy(record)),
         max_length=_at_most(settings.max_length),
         max_length_bytes=_at_most(settings.max_length_bytes),
         overflow=settings.overflow,
         expires_if_empty=settings.expires_only_if_empty,
         expires_dead_letter=settings.expires_dead_letter,
-        max_priority=settings.max_priority or 0,
+        max_priority=_QUORUM_MAX_PRIORITY if quorum else settings.max_priority or 0,
+        default_priority=_QUORUM_DEFAULT_PRIORITY if quorum else 0,
+        ttl_dialect=dialect,
+        allow_schedule=settings.allow_schedule,
+        retry_ways=0 if retries is None else retries.ways,
+        retry_min_ms=0 if retries is None else retries.min_ms,
+        retry_max_ms=0 if retries is None else retries.max_ms,
+        retry_multiplier=0 if retries is None else retries.multiplier,
+        retry_counts_all=False if retries is None else retries.counts_all,
+        retry_jitter_ppm=0 if retries is None else retries.jitter_ppm,
+        is_stream=kind == STREAM,
     )
 
 
 class KnownTerms:
-    """The terms of queues (`node.shard.settings`), worked out once for each combination of arguments, policy and
-    operator policy: thousands of queues are declared alike, and share their arguments (`node.catalog.state`)."""
+    """The terms of queues (`node.shard.settings`), worked out once for each combination of arguments, policy,
+    operator policy, level and switches: thousands of queues are declared alike, and share their arguments
+    (`node.catalog.state`)."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, ...], tuple[QueueRecord, object, object, bytes]] = {}
+        self._known: dict[tuple[object, ...], tuple[QueueRecord, object, object, bytes]] = {}
         """By the identities of what they follow from, which is kept beside them: so nothing else can have these."""
 
     def of(self, catalog: Catalog, record: QueueRecord) -> bytes:
@@ -52,7 +76,7 @@ class KnownTerms:
         policy, operator_policy = catalog.policies_of_queue(record)
         key = (
             id(record.arguments), id(record.settings), id(policy), id(operator_policy),
-            record.replicated, record.auto_delete,
+            record.replicated, record.auto_delete, catalog.level, catalog.switches.off_in(record.vhost),
         )
         known = self._known.get(key)
         if known is None:
@@ -72,6 +96,13 @@ def refuses_publishes(catalog: Catalog, record: QueueRecord) -> bool:
     return settings.overflow != DROP_HEAD and (
         settings.max_length is not None or settings.max_length_bytes is not None
     )
+
+
+def allows_schedules(catalog: Catalog, record: QueueRecord) -> bool:
+    """Whether publishes to the queue may say when they are due (RULES S2); asked as `refuses_publishes` is."""
+    if not record.settings.allow_schedule and not catalog.a_policy_says("allow-schedule", record.vhost):
+        return False
+    return catalog.effective_settings(record).allow_schedule
 
 
 def _at_most(limit: int | None) -> int | None:

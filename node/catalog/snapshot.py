@@ -35,6 +35,7 @@ from mayfly.node.catalog.records import (
     VhostRecord,
 )
 from mayfly.node.catalog.state import FIRST_LEVEL, CatalogState
+from mayfly.node.catalog.switches import Switches, SwitchRecord
 from mayfly.node.catalog.vhost import Vhost
 from mayfly.node.limits import SHARDS
 
@@ -79,6 +80,7 @@ class _Rest(msgspec.Struct, frozen=True, array_like=True):
     next_serial: int = 1
     definitions_digest: str = ""
     level: int = FIRST_LEVEL
+    off: tuple[SwitchRecord, ...] = ()
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -158,12 +160,14 @@ class SnapshotInSteps:
 
     def __init__(self, state: CatalogState) -> None:
         numbers = (_format(state.level), state.founding_shards, state.next_queue_id)
+        # Members that don't know of switches know no level at which something is off.
+        off = state.switches.records()
         self._written = BytesIO()
-        self._written.write(b"".join([array_head(_FIELDS), *map(_encoder.encode, numbers)]))
+        self._written.write(b"".join([array_head(_FIELDS + bool(off)), *map(_encoder.encode, numbers)]))
         rest: list[object] = [
             list(state.users.values()), list(state.permissions.records()), list(state.nodes.values()),
             state.members.stored(), list(state.topic_permissions.records()), state.next_serial,
-            state.definitions_digest, state.level,
+            state.definitions_digest, state.level, *([off] if off else []),
         ]
         vhosts = deque(map(_VhostAsItIs, state.vhosts.values()))
         self._work = _Writer(self._written).write(vhosts, state.queues.lend(), len(state.queues), rest)
@@ -308,6 +312,7 @@ class _Reader:
         state.next_serial = rest.next_serial
         state.definitions_digest = rest.definitions_digest
         state.level = rest.level
+        state.switches = Switches(rest.off)
 
     def _read_vhost(self, bindings: list[tuple[Vhost, Walk]]) -> Iterator[None]:
         """All but its bindings, which lead to queues that are still to come: they are passed over, and noted."""

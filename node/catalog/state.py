@@ -22,6 +22,7 @@ from mayfly.node.catalog.records import (
     UserRecord,
     VhostRecord,
 )
+from mayfly.node.catalog.switches import Switches
 from mayfly.node.catalog.vhost import Vhost, predeclared_exchanges
 from mayfly.node.numbers import transient_shard
 
@@ -63,6 +64,7 @@ class CatalogState:
         self.members = Members(founding_shards)
         self.queues = QueueTable()
         self.placement = Placement(founding_shards)
+        self.switches = Switches()
         self.moving: dict[int, QueueRecord] = {}
         """The queues that are to move or are moving, by id."""
         self._shared: dict[bytes, tuple[dict[str, Any], QueueSettings]] = {}
@@ -89,6 +91,7 @@ class CatalogState:
             self._forget_queue(queue)
         self.permissions.remove_all(None, name)
         self.topic_permissions.remove_all(None, name)
+        self.switches.forget(name)
         return queues
 
     def remove_user(self, name: str) -> bool:

@@ -113,9 +113,9 @@ def erlang_term(value: Any, depth: int = 0) -> str:
     if isinstance(value, (int, float, Decimal)):
         return str(value)
     if isinstance(value, str):
-        return f'<<"{_escaped(value)}">>'
+        return f'<<"{_escaped(value)}">>' if value else "<<>>"
     if isinstance(value, (bytes, bytearray, memoryview)):
-        return f'<<"{_escaped(bytes(value).decode("latin-1"))}">>'
+        return f'<<"{_escaped(bytes(value).decode("latin-1"))}">>' if value else "<<>>"
     if isinstance(value, datetime):
         return str(int(storable(value).timestamp()))
     if isinstance(value, Mapping):

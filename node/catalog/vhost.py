@@ -106,6 +106,10 @@ class Vhost:
         """The bindings of which the exchange is the source."""
         return list(self._from.get(exchange, {}).values())
 
+    def bindings_count_from(self, exchange: str) -> int:
+        """How many there are with this source."""
+        return len(self._from.get(exchange, ()))
+
     def bindings_to(self, kind: DestinationKind, name: str) -> list[BindingRecord]:
         """The bindings that lead to the queue or exchange."""
         return list(self._to.get((kind, name), {}).values())
@@ -133,7 +137,7 @@ class Vhost:
             None if table.keys_used.keys().isdisjoint(POLICY_KEYS) else table.for_thing(kind, name)
             for table in (self.policies, self.operator_policies)
         )
-        return leader_locator(kind == "quorum", arguments, merged_definition(*policies))
+        return leader_locator(kind != "classic", arguments, merged_definition(*policies))
 
     def policies_changed(self) -> None:
         """The policies are others now: exchanges get their alternates anew, each when it is used."""

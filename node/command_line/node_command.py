@@ -2,11 +2,11 @@
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -22,11 +22,13 @@ from mayfly.node.settings.kinds import Switch
 from mayfly.node.settings.processes import check_processes
 from mayfly.node.settings.sources import keys_given, load_settings, no_option_of, option_of
 from mayfly.node.shell.build import describe_version, failed_to_compile, why_not_compiled
+from mayfly.node.shell.log_lines import configure_logging
 from mayfly.node.shell.open_files import allowed_files, raise_open_files_limit, share_out
 from mayfly.node.shell.private_files import keeping_private
 from mayfly.node.shell.process_memory import share_one_heap
 
 if TYPE_CHECKING:
+    from mayfly.node.shell.console import Console
     from mayfly.node.shell.process import NodeProcess
 
 _LOG: Final = logging.getLogger(__name__)
@@ -74,7 +76,7 @@ def command(config: Path | None, stop_with_parent: int | None, log_as: str, **op
     given: Mapping[str, object] = {key: value for key, value in options.items() if value is not None}
     try:
         settings = load_settings(config, os.environ, given)
-        configure_logging(settings.log_level, log_as)
+        configure_logging(settings.log_level, log_as, settings.log_format)
         settings, given = resolve_processes(settings, keys_given(config, os.environ, given), given)
         if settings.processes > 1:
             check_processes(settings)
@@ -113,18 +115,6 @@ def _say_how_many_clients_fit() -> None:
 _follow_parent = stop_with_parent
 
 
-def configure_logging(level: str, log_as: str = "") -> None:
-    """Log lines to stderr, with UTC time in milliseconds; `log_as` tells processes apart that write to one place."""
-    who = f"[{log_as}] " if log_as else ""
-    formatter = logging.Formatter(
-        f"%(asctime)s.%(msecs)03dZ %(levelname)-7s %(name)s: {who}%(message)s", datefmt="%Y-%m-%dT%H:%M:%S"
-    )
-    formatter.converter = time.gmtime
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(formatter)
-    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-
-
 def _event_loop_runner() -> Callable[[Any], int]:
     try:
         import uvloop
@@ -135,25 +125,32 @@ def _event_loop_runner() -> Callable[[Any], int]:
 
 async def _serve(settings: NodeSettings, supervised: bool) -> int:
     """Run the node until SIGTERM or SIGINT; the exit code."""
+    # Modules give nothing up while they are loaded, and looking for that is a tenth of what it takes. `NodeProcess` has
+    # it done again.
+    gc.disable()
     from mayfly.cluster.log.batch import LogError, StoreDamaged, StoreUnfit
     from mayfly.node.shell.arrival import NodeRefused
+    from mayfly.node.shell.console import Console
     from mayfly.node.shell.data_folder import DataFolder
     from mayfly.node.shell.process import NodeProcess
 
     process = NodeProcess(settings)
+    console = Console()
+    console.use(process)
     stop_asked = _stop_on_signals(supervised)
     try:
         # Of the process that runs then: it may be another one.
-        with _monitor(settings), _reload_on_hang_up(settings, lambda: process.reload_certificates()):
+        with _opened(console, settings), _reload_on_hang_up(settings, lambda: process.reload_certificates()):
             try:
-                return await _run(process, settings, stop_asked)
+                return await _run(process, settings, stop_asked, console)
             except NodeRefused as refused:
                 if not process.ending.may_join_anew():
                     raise
                 _LOG.warning("%s; it never served, so it gives its data up and joins as a new member", refused)
             DataFolder(settings.data_dir).begin_anew()
             process = NodeProcess(settings)
-            return await _run(process, settings, stop_asked)
+            console.use(process)
+            return await _run(process, settings, stop_asked, console)
     except (OSError, NodeRefused, LogError) as error:
         way_out = f". {_WAY_OUT % settings.data_dir}" if isinstance(error, StoreDamaged) else ""
         _LOG.error("%s cannot start: %s%s", settings.name or "the node", error, way_out)
@@ -161,7 +158,9 @@ async def _serve(settings: NodeSettings, supervised: bool) -> int:
         return exit_codes.REFUSED if final else 1
 
 
-async def _run(process: "NodeProcess", settings: NodeSettings, stop_asked: asyncio.Event) -> int:
+async def _run(
+    process: "NodeProcess", settings: NodeSettings, stop_asked: asyncio.Event, console: "Console"
+) -> int:
     asked = asyncio.create_task(stop_asked.wait())
     starting = asyncio.create_task(process.start())
     await asyncio.wait({starting, asked}, return_when=asyncio.FIRST_COMPLETED)
@@ -171,6 +170,7 @@ async def _run(process: "NodeProcess", settings: NodeSettings, stop_asked: async
         await asyncio.wait({starting})
         return 0
     node = await starting
+    console.serves(node)
     beside = settings.amqp_tls_address
     _LOG.info(
         "%s (node %d) serves: AMQP %s%s, HTTP %s, peers %s, their frames %s, data in %s",
@@ -233,15 +233,6 @@ def _reload_on_hang_up(settings: NodeSettings, reload: Callable[[], None]) -> It
         loop.remove_signal_handler(signal.SIGHUP)
 
 
-def _monitor(settings: NodeSettings) -> contextlib.AbstractContextManager[object]:
-    """aiomonitor on three neighbouring loopback ports, where it is switched on."""
-    if not settings.aiomonitor:
-        return contextlib.nullcontext()
-    import aiomonitor
-
-    port = settings.aiomonitor_port
-    _LOG.info("aiomonitor: telnet 127.0.0.1 %d, and http://127.0.0.1:%d", port, port + 2)
-    monitor: contextlib.AbstractContextManager[object] = aiomonitor.start_monitor(
-        asyncio.get_running_loop(), host="127.0.0.1", port=port, console_port=port + 1, webui_port=port + 2
-    )
-    return monitor
+def _opened(console: "Console", settings: NodeSettings) -> contextlib.AbstractContextManager[object]:
+    """The console, where it is switched on."""
+    return console.opened(settings.aiomonitor_port) if settings.aiomonitor else contextlib.nullcontext()

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -129,7 +129,11 @@ def manage(
 
     Raises ClickException; where there is nothing of that path it says that there is no `thing`.
     """
-    status, answer = request(method, address, path, content, user, password)
+    return answer_of(address, *request(method, address, path, content, user, password), thing)
+
+
+def answer_of(address: str, status: int, answer: Any, thing: str = "such thing") -> Any:
+    """What the management API has answered. Raises ClickException for a refusal, see `manage`."""
     if status not in (http.client.OK, http.client.CREATED, http.client.NO_CONTENT):
         reason = answer.get("reason") or answer.get("error") if isinstance(answer, dict) else None
         if reason == "Not Found":
@@ -140,28 +144,52 @@ def manage(
 
 
 def request(
-    method: str, address: str, path: str, content: object, user: str, password: str, timeout_s: float = _TIMEOUT_S
+    method: str, address: str, path: str, content: object, user: str, password: str, timeout_s: float = _TIMEOUT_S,
+    headers: Mapping[str, str] | None = None,
 ) -> tuple[int, Any]:
-    """The status and JSON of a node's answer, None for an empty one; no content is sent for None.
+    """The status and JSON of a node's answer, None for an empty one; no content is sent for None, `headers` besides.
 
     Raises ClickException when there is no answer.
     """
-    credentials = base64.b64encode(f"{user}:{password}".encode()).decode()
-    return _asked(method, address, path, content, f"Basic {credentials}", timeout_s)
+    return _asked(method, address, path, content, _basic(user, password), timeout_s, headers)
+
+
+def get_text_as(address: str, path: str, user: str, password: str) -> str:
+    """A page of a node, for that user, whatever it is made of. Raises ClickException."""
+    status, data = _octets("GET", address, path, None, {"Authorization": _basic(user, password)}, _TIMEOUT_S)
+    text = data.decode("utf-8", "replace")
+    if status not in (http.client.OK, http.client.SERVICE_UNAVAILABLE):
+        raise click.ClickException(f"{parsed(address)}: HTTP status {status}")
+    return text
+
+
+def _basic(user: str, password: str) -> str:
+    return f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"
 
 
 def _asked(
-    method: str, address: str, path: str, content: object, authorization: str, timeout_s: float
+    method: str, address: str, path: str, content: object, authorization: str, timeout_s: float,
+    headers: Mapping[str, str] | None = None,
 ) -> tuple[int, Any]:
+    body = None if content is None else json.dumps(content)
+    given = {"Authorization": authorization, "Content-Type": "application/json", **(headers or {})}
+    status, data = _octets(method, address, path, body, given, timeout_s)
+    try:
+        return status, json.loads(data) if data else None
+    except ValueError as error:
+        where = parsed(address)
+        raise click.ClickException(f"no answer from {where}: {no_page(where, error)}") from None
+
+
+def _octets(
+    method: str, address: str, path: str, body: str | None, headers: Mapping[str, str], timeout_s: float
+) -> tuple[int, bytes]:
     where = parsed(address)
     connection = where.connect(timeout_s)
-    body = None if content is None else json.dumps(content)
     try:
-        headers = {"Authorization": authorization, "Content-Type": "application/json"}
-        connection.request(method, path, body, headers)
+        connection.request(method, path, body, dict(headers))
         response = connection.getresponse()
-        data = response.read()
-        return response.status, json.loads(data) if data else None
+        return response.status, response.read()
     except OSError as error:
         raise click.ClickException(f"no answer from {where}: {error!r}") from None
     except (http.client.HTTPException, ValueError) as error:

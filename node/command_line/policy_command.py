@@ -12,7 +12,7 @@ from rich.text import Text
 
 from mayfly.node.command_line.operator_client import as_administrator, console, manage
 
-APPLY_TO: Final = ("all", "queues", "classic_queues", "quorum_queues", "exchanges")
+APPLY_TO: Final = ("all", "queues", "classic_queues", "quorum_queues", "streams", "exchanges")
 
 
 @click.group("policy")

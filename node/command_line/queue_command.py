@@ -10,6 +10,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from mayfly.node.command_line import message_commands
 from mayfly.node.command_line.operator_client import (
     as_administrator,
     asks_a_node,
@@ -29,7 +30,17 @@ Row = Mapping[str, Any]
 
 @click.group("queue")
 def command() -> None:
-    """Show queues: messages, deadlines, leases. Looking is no use of a queue: no lease is renewed."""
+    """Show queues: messages, deadlines, leases. Looking is no use of a queue: no lease is renewed.
+
+    Declare, empty and delete them; publish, get and peek messages.
+    """
+
+
+for _command in (
+    message_commands.declare, message_commands.delete, message_commands.purge, message_commands.publish,
+    message_commands.get_messages, message_commands.peek,
+):  # fmt: skip
+    command.add_command(_command)
 
 
 @command.command("list")
@@ -116,6 +127,7 @@ def _lines(row: Row) -> list[tuple[str, str]]:
         *_move(row),
         ("ready", f"{row['ready']} ({row['ready_bytes']} bytes)"),
         ("ready and live", _live(row)),
+        *_scheduled(row),
         ("unacknowledged", f"{row['unacknowledged']} ({row['unacknowledged_bytes']} bytes)"),
         ("consumers", str(row["consumers"])),
         ("oldest ready message", _oldest(row)),
@@ -128,6 +140,15 @@ def _lines(row: Row) -> list[tuple[str, str]]:
         ),
         *_configuration(row),
     ]
+
+
+def _scheduled(row: Row) -> list[tuple[str, str]]:
+    """Nothing where nothing waits for its time, or a node of an earlier release was asked."""
+    if not row.get("scheduled"):
+        return []
+    due_ms = row["next_due_in_ms"]
+    when = f"next in {_duration(due_ms)}" if due_ms >= 0 else f"{_duration(-due_ms)} late"
+    return [("scheduled", f"{row['scheduled']} ({row['scheduled_bytes']} bytes), {when}")]
 
 
 def _move(row: Row) -> list[tuple[str, str]]:
@@ -235,6 +256,7 @@ COLUMNS: Final[Mapping[str, Callable[[Row], str]]] = {
     "ready": _number("ready"),
     "ready_live": _if_known(_live),
     "ready_bytes": _number("ready_bytes"),
+    "scheduled": lambda row: str(row.get("scheduled", "-")),
     "unacknowledged": _number("unacknowledged"),
     "consumers": _number("consumers"),
     "oldest": _if_known(_oldest),

@@ -92,7 +92,7 @@ def why_not(
         reason = _members_in_the_way(present, shards, members)
         if reason:
             return reason
-    return _without_quorum_plus_one(present, shards) if quorum_plus_one else ""
+    return without_quorum_plus_one(present, shards) if quorum_plus_one else ""
 
 
 def _members_in_the_way(present: list[dict[str, Any]], shards: list[dict[str, Any]], wanted: int) -> str:
@@ -109,7 +109,7 @@ def _members_in_the_way(present: list[dict[str, Any]], shards: list[dict[str, An
     return f"votes move in groups {', '.join(moving)}" if moving else ""
 
 
-def _without_quorum_plus_one(present: list[dict[str, Any]], shards: list[dict[str, Any]]) -> str:
+def without_quorum_plus_one(present: list[dict[str, Any]], shards: list[dict[str, Any]]) -> str:
     """Groups that would lose their majority, or have a leader no more, with one more voter gone."""
     up = _staying(present)
     tight: dict[str, list[str]] = {}

@@ -1,6 +1,7 @@
 """`mayfly status`: the cluster as one of its nodes sees it."""
 
 import json
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -27,26 +28,35 @@ _FIRST_TO_GO: Final = ("applied", "commit", "term", "outbox", "voters", "lag ms"
 _FIRST_TO_GO_OF_NODES: Final = ("clock offset ms", "failure domain")
 """Columns that a narrow terminal is not shown, the least wanted first."""
 _ANY_WIDTH: Final = 10_000
+_FEWEST_FOLDED: Final = 4
+"""Fewer idle shards have a line each."""
 
 
 @click.command("status")
 @asks_a_node
 @click.option("--json", "as_json", is_flag=True, help="As JSON, for scripts.")
-def command(address: str, as_json: bool) -> None:
-    """Show nodes, shards, leaders, terms, queue counts and expiry lag."""
+@click.option("--all", "all_shards", is_flag=True, help="A line for each shard, also where nothing is.")
+def command(address: str, as_json: bool, all_shards: bool) -> None:
+    """Show nodes, shards, leaders, terms, queue counts and expiry lag. Shards that are idle are one line together."""
     status = get(address, "/status")
     if as_json:
         click.echo(json.dumps(status, indent=2))
     else:
-        show_status(status, console())
+        show_status(status, console(), all_shards)
 
 
-def show_status(status: Mapping[str, Any], console: Console) -> None:
+def show_status(status: Mapping[str, Any], console: Console, all_shards: bool = False) -> None:
     """Tables of what a node's `/status` says; what it does not say shows as '-'."""
     if status.get("waits"):
         console.print(Text(f"In no cluster yet: {_text(status['waits'])}"))
     left_out = _print_fitting(console, lambda without: _nodes(status, without), _FIRST_TO_GO_OF_NODES)
-    left_out += _print_fitting(console, lambda without: _groups(status, without), _FIRST_TO_GO)
+    idle = [] if all_shards else [group for group in status.get("groups", ()) if _is_idle(group)]
+    if len(idle) < _FEWEST_FOLDED:
+        idle = []
+    shown = [group for group in status.get("groups", ()) if group not in idle]
+    left_out += _print_fitting(console, lambda without: _groups(shown, without), _FIRST_TO_GO)
+    if idle:
+        console.print(Text(_folded(idle), style="dim"))
     if left_out:
         console.print(Text(f"Not shown at this width: {', '.join(left_out)} (--json has all)", style="dim"))
     queues = status.get("queues")
@@ -57,6 +67,9 @@ def show_status(status: Mapping[str, Any], console: Console) -> None:
         shards = ", ".join(map(_text, status["unknown_shards"]))
         text = f"Without shards {shards}: no node with a replica has answered in time"
         console.print(Text(text, style="bold yellow"))
+    for off in status.get("switched_off", ()):
+        where = "in the cluster" if off["vhost"] is None else f"in vhost '{off['vhost']}'"
+        console.print(Text(f"Switched off {where}: {_text(off['feature'])}", style="bold yellow"))
     for alarm in status.get("alarms", ()):
         console.print(Text(f"ALARM: {_text(alarm)}", style="bold red"))
     alone = status.get("groups_left_alone")
@@ -115,10 +128,10 @@ def _up(node: Mapping[str, Any]) -> Text:
     return Text(f"{up}, {left} to move" if left else up, style="green" if node.get("up") else "bold red")
 
 
-def _groups(status: Mapping[str, Any], without: Collection[str]) -> Table:
+def _groups(groups: Iterable[Mapping[str, Any]], without: Collection[str]) -> Table:
     columns = {"group": False, "leader": False, **dict.fromkeys(_GROUP_NUMBERS.values(), True), "voters": False}
     rows: list[Sequence[Text | str]] = []
-    for group in status.get("groups", ()):
+    for group in groups:
         leader = group.get("leader_name") or group.get("leader") or None
         rows.append((
             "catalog" if group.get("group") == 0 else f"shard {group.get('group')}",
@@ -127,6 +140,32 @@ def _groups(status: Mapping[str, Any], without: Collection[str]) -> Table:
             _members(group),
         ))
     return _table("Groups", columns, rows, without)
+
+
+def _is_idle(group: Mapping[str, Any]) -> bool:
+    """A shard that is led, and in which nothing waits and nothing is late."""
+    waits = ("ready", "unacknowledged", "outbox", "parked", "expiry_lag_ms")
+    known = "ready" in group and "unknown" not in group and bool(group.get("leader"))
+    return known and not group.get("learners") and not any(group.get(key) for key in waits)
+
+
+def _folded(idle: Sequence[Mapping[str, Any]]) -> str:
+    leaders = Counter(str(group.get("leader_name") or group.get("leader")) for group in idle)
+    led = ", ".join(f"{name} {count}" for name, count in sorted(leaders.items()))
+    queues = sum(group.get("queues") or 0 for group in idle)
+    numbers = _ranges(sorted(group["group"] for group in idle))
+    return f"Idle: shards {numbers} with {queues} queues, led by {led} (--all shows them)"
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """1-3, 7."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and parts[-1][-1] == number - 1:
+            parts[-1].append(number)
+        else:
+            parts.append([number])
+    return ", ".join(str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)
 
 
 def _members(group: Mapping[str, Any]) -> str:

@@ -2,10 +2,13 @@
 
 The history is the header `x-death`, an array of tables, newest first, one for each queue and reason;
 `x-first-death-*` and `x-last-death-*` sum it up. All are written with RabbitMQ's types (goldens dlx.*):
-`count` is a long, `time` a timestamp, the rest strings. Everything else of the message stays bit for bit.
+`count` is a long, `time` a timestamp (in the dialect of OtterMQ a string), the rest strings. Everything else of the
+message stays bit for bit.
 """
 from __future__ import annotations
 
+import datetime
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from mayfly.node.amqp.content import EXPIRATION, HEADERS, Content, property_span, replace_properties, short_string
@@ -75,15 +78,15 @@ class DeadMessage:
 class _Death:
     """One death of one message, as it is to be recorded."""
 
-    __slots__ = ("exchange", "expiration", "keys", "queue", "reason", "time_s")
+    __slots__ = ("exchange", "expiration", "keys", "queue", "reason", "time")
 
     def __init__(
-        self, queue: str, reason: str, time_s: int, exchange: bytes, keys: list[bytes],
+        self, queue: str, reason: str, time: FieldValue, exchange: bytes, keys: list[bytes],
         expiration: bytes | None,
     ) -> None:
         self.queue = queue
         self.reason = reason
-        self.time_s = time_s
+        self.time = time
         self.exchange = exchange
         self.keys = keys
         self.expiration = expiration
@@ -94,13 +97,18 @@ class _Death:
             ("count", long_integer(1)),
             ("reason", long_string(self.reason)),
             ("queue", long_string(self.queue)),
-            ("time", timestamp(self.time_s)),
+            ("time", self.time),
             ("exchange", long_string(self.exchange)),
             ("routing-keys", array([long_string(key) for key in self.keys])),
         ]
         if self.expiration is not None:
             entries.append(("original-expiration", long_string(self.expiration)))
         return FieldTable(entries)
+
+
+def text_time(seconds: int) -> FieldValue:
+    """A time as OtterMQ's documents show it: "2025-11-16T15:30:00Z", in UTC (RULES X1)."""
+    return long_string(datetime.datetime.fromtimestamp(seconds, tz=datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
 
 
 class DeathWriter:
@@ -110,7 +118,9 @@ class DeathWriter:
     with the same header, keys and second. Holds at most a few megabytes; its answers do not depend on it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, time_of: Callable[[int], FieldValue] = timestamp) -> None:
+        """`time_of` is how a time, seconds since 1970, is written."""
+        self._time_of = time_of
         self._written: dict[tuple[str, str, int, str, str | None, bytes, bytes], DeadMessage] = {}
         self._first_tables: dict[tuple[str, str, int, bytes, bytes | None], bytes] = {}
 
@@ -165,7 +175,7 @@ class DeathWriter:
                 headers.remove(X_DEATH)
             carbon = _strings(headers, "CC")
             copies = carbon + _strings(headers, BCC)
-            death = _Death(queue, reason, time_s, exchange, [key, *carbon], expiration)
+            death = _Death(queue, reason, self._time_of(time_s), exchange, [key, *carbon], expiration)
             history = _record_death(headers, death)
             if dead_letter_routing_key is not None:
                 headers.remove("CC")
@@ -194,7 +204,7 @@ class DeathWriter:
         found = self._first_tables.get(cached_as)
         if found is None:
             headers = FieldTable()
-            _record_death(headers, _Death(queue, reason, time_s, exchange, [key], expiration))
+            _record_death(headers, _Death(queue, reason, self._time_of(time_s), exchange, [key], expiration))
             found = headers.encode()
             if len(self._first_tables) >= _CACHED_MESSAGES:
                 self._first_tables.clear()

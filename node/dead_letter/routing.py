@@ -6,8 +6,9 @@ from typing import Final, Protocol
 from mayfly.node.amqp.content import HEADERS, Content, property_span
 from mayfly.node.amqp.field_table import table_to_python
 from mayfly.node.catalog import Catalog, QueueRecord
+from mayfly.node.catalog.ttl_dialects import OTTERMQ
 from mayfly.node.dead_letter.cycles import is_cycle
-from mayfly.node.dead_letter.death_headers import DeadMessage, DeathWriter, PublishedContent
+from mayfly.node.dead_letter.death_headers import DeadMessage, DeathWriter, PublishedContent, text_time
 from mayfly.node.dead_letter.publisher_headers import as_shown
 
 _REMEMBERED: Final = 4096
@@ -25,6 +26,8 @@ class DeadLetterSource(Protocol):
     def dead_letter_exchange(self) -> str | None: ...
     @property
     def dead_letter_routing_key(self) -> str | None: ...
+    @property
+    def ttl_dialect(self) -> str: ...
 
 
 class DeadLetterDecision:
@@ -64,6 +67,7 @@ class DeadLetterRouter:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._writer = DeathWriter()
+        self._text_writer = DeathWriter(text_time)
         self._routing_version = -1
         self._decided: dict[
             tuple[str, str, DeadMessage], tuple[tuple[QueueRecord, ...], tuple[QueueRecord, ...]]
@@ -79,7 +83,8 @@ class DeadLetterRouter:
         exchange = source.dead_letter_exchange
         if exchange is None:
             raise ValueError(f"queue {source.name!r} has no dead-letter exchange")
-        dead = self._writer.write(
+        writer = self._text_writer if source.ttl_dialect == OTTERMQ else self._writer
+        dead = writer.write(
             content, source.name, reason, time_s, exchange, source.dead_letter_routing_key
         )
         if self._routing_version != self._catalog.routing_version or len(self._decided) >= _REMEMBERED:

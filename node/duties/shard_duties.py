@@ -104,18 +104,33 @@ class _EarlierDeaths:
         if head and head[0].sequence <= self._sequence:
             return False
         if self._lanes is None:
-            # Two queues that leave at the same time do not wait for each other.
-            source = self._queue.settings
-            self._lanes = {
-                lane.target_queue: lane.last_sequence()
+            lanes = [
+                lane
                 for lane in shard.filled_lanes()
-                if item_kind(lane.items[0]) != MANIFEST and may_go_to(catalog, source, lane.target_queue)
-            }
+                if may_go_to(catalog, self._queue.settings, lane.target_queue)
+                and not self._waits_for_this(shard, catalog, lane)
+            ]
+            if any(_is_behind(shard.queue(lane.target_queue)) for lane in lanes):
+                return False
+            self._lanes = {lane.target_queue: lane.last_sequence() for lane in lanes}
         for queue_id, last in list(self._lanes.items()):
             lane = shard.lane(queue_id)
             if lane is None or lane.first_sequence > last:
                 del self._lanes[queue_id]
         return not self._lanes
+
+    def _waits_for_this(self, shard: Shard, catalog: Catalog, lane: Lane) -> bool:
+        """Whether the lane's queue leaves at the same time and its deaths may come to this one: those two do not wait
+        for each other."""
+        other = shard.queue(lane.target_queue)
+        if other is None or other.moving is None or other.moving.manifest_sequence < lane.first_sequence:
+            return False
+        return may_go_to(catalog, other.settings, self._queue.queue_id)
+
+
+def _is_behind(target: Queue | None) -> bool:
+    """Whether letters to a queue that leaves may stand in its lines still, behind what has no room in its lane."""
+    return target is not None and target.has_left and target.has_ready()
 
 
 class ShardDuties:

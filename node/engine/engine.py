@@ -80,8 +80,7 @@ class Engine:
         self.quiet: Quiet = Quiet(port, incarnation, lambda: self.spread.look())
         self.spread: CatalogSpread = CatalogSpread(self.host, self._catalog_machine, self.quiet.peer_is_quiet)
         self.membership: MembershipDuties = MembershipDuties(
-            self.host, self.catalog, self, settings.founders, settings.members_version, settings.failure_domain,
-            settings.levels, settings.store, self._work, settings.plan,
+            self.host, self.catalog, self, settings.membership, self._work
         )
         self.broker: ClusterEvents | None = None
         self.transient: TransientShards = TransientShards(
@@ -153,10 +152,10 @@ class Engine:
 
     def announce(self) -> None:
         """See `MembershipPort.announce`."""
-        settings = self._settings
+        settings, membership = self._settings, self._settings.membership
         command = NodeStarted(
-            self.node_id, self.incarnation, settings.name, settings.addresses, settings.store, settings.failure_domain,
-            (settings.levels.lowest, settings.levels.highest),
+            self.node_id, self.incarnation, settings.name, settings.addresses, membership.store,
+            membership.failure_domain, (membership.levels.lowest, membership.levels.highest),
         )
         self.submit_catalog(command, lambda _: None)
 
@@ -468,6 +467,12 @@ class Engine:
         if shard is None:
             return self.distant.room(target_shard, queue, source, next_bytes, self._now_ms)
         return shard.room(queue, next_bytes)
+
+    def leads(self, shard_id: int) -> bool:
+        """See `ClusterFacade.leads`."""
+        if is_transient(shard_id):
+            return shard_id == self.transient.local.shard.shard_id
+        return self.host.leader_of(shard_id) == self.node_id
 
     def leader_of(self, shard_id: int) -> int:
         """The node that leads a shard, as far as is known here; 0: none is."""

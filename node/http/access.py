@@ -1,152 +1,133 @@
-"""Users, vhosts, permissions and limits over HTTP, with RabbitMQ's paths, fields and status codes.
-
-All pages take the tag administrator, but these take any tag of the management API: `/api/whoami`, and
-`GET /api/vhosts`, which shows the vhosts that the user may see. Errors are `{"error": ..., "reason": ...}`.
-"""
+"""Users, vhosts, permissions and limits in RabbitMQ's management API."""
 
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any
 
 from aiohttp import web
 
-from mayfly.node.http.answers import answer, answered, not_authorised
+from mayfly.node.http.answers import answer, answered
 from mayfly.node.http.bodies import object_in
+from mayfly.node.http.gate import Handler
 from mayfly.node.http.listing import listed_rows, one
-from mayfly.node.http.logins import login_in
-from mayfly.node.http.routes import Routes
 from mayfly.node.operating.ports.access import AccessPort
-from mayfly.node.operating.ports.answers import NOT_FOUND, Answer, bad_request
-from mayfly.node.operating.ports.users import ADMINISTRATOR, MANAGEMENT_TAGS, User
+from mayfly.node.operating.ports.answers import NOT_FOUND, Answer
+from mayfly.node.operating.ports.management import ManagementPort
+from mayfly.node.operating.ports.users import User
 
-PAGES: Final = {
-    "/api/whoami": "who is logged in",
-    "/api/users/{name}": "a user; GET, PUT and DELETE; /api/users lists",
-    "/api/vhosts/{vhost}": "a vhost; GET, PUT and DELETE; /api/vhosts lists",
-    "/api/permissions/{vhost}/{user}": "what a user may do in a vhost; /api/permissions lists",
-    "/api/topic-permissions/{vhost}/{user}": "with which routing keys; /api/topic-permissions lists",
-    "/api/vhost-limits/{vhost}/{limit}": "limits of vhosts; PUT and DELETE; /api/vhost-limits[/{vhost}] lists",
-    "/api/user-limits/{user}/{limit}": "limits of users; PUT and DELETE; /api/user-limits[/{user}] lists",
-}
-
-Handler = Callable[[web.Request, User], Awaitable[web.Response]]
+Path = dict[str, str]
 
 
 class AccessPages:
-    """Handlers for the application of a node."""
+    """Handlers for the routes that begin with whoami, users, vhosts, permissions and limits."""
 
-    def __init__(self, port: AccessPort) -> None:
+    def __init__(self, port: AccessPort, management: ManagementPort) -> None:
         self._port = port
+        self._management = management
 
-    def add_to(self, router: Routes) -> None:
-        """Put the pages where RabbitMQ's clients look for them."""
-        port, everyone = self._port, MANAGEMENT_TAGS
-        router.add_get("/api/whoami", self._for(everyone, _who_am_i))
-        router.add_get("/api/vhosts", self._for(everyone, self._vhosts))
-        self._add(router, "/api/users", lambda _: port.users())
-        self._add(router, "/api/users/{user}", lambda at: _one(port.users(at["user"])), port.put_user, port.delete_user)
-        self._add(
-            router, "/api/vhosts/{vhost}", lambda at: _one(port.vhosts(at["vhost"])), port.put_vhost, port.delete_vhost
-        )
-        for path, list_of, put, delete in (
-            ("permissions", port.permissions, port.put_permissions, port.delete_permissions),
-            ("topic-permissions", port.topic_permissions, port.put_topic_permissions, port.delete_topic_permissions),
-        ):
-            several = path == "topic-permissions"
-            self._add(router, f"/api/{path}", _rows(list_of))
-            self._add(router, f"/api/users/{{user}}/{path}", _rows(list_of))
-            self._add(router, f"/api/vhosts/{{vhost}}/{path}", _rows(list_of))
-            self._add(
-                router, f"/api/{path}/{{vhost}}/{{user}}", _rows(list_of, one=not several, any_at_all=True), put, delete
-            )
-        self._add(router, "/api/topic-permissions/{vhost}/{user}/{exchange}", None, None, port.delete_topic_permissions)
-        for kind in ("vhost", "user"):
-            self._add(router, f"/api/{kind}-limits", _limits(port, kind))
-            self._add(router, f"/api/{kind}-limits/{{{kind}}}", _limits(port, kind))
-            self._add(router, f"/api/{kind}-limits/{{{kind}}}/{{limit}}", None, port.put_limit, port.delete_limit)
+    def handlers(self) -> dict[str, Handler]:
+        """By their names in `api_routes`."""
+        port = self._port
+        return {
+            "whoami.get": _who_am_i,
+            "users.list": _listing(lambda _: port.users(), has_pages=True),
+            "users.get": _showing(lambda at: port.users(at["user"])),
+            "users.without_permissions": _listing(lambda _: port.users_without_permissions(), has_pages=True),
+            "users.bulk_delete": self._bulk_delete,
+            "users.put": _putting(port.put_user),
+            "users.delete": _deleting(port.delete_user),
+            "vhosts.list": self._vhosts,
+            "vhosts.get": self._vhost,
+            "vhosts.start": self._start_vhost,
+            "vhosts.put": _putting(port.put_vhost),
+            "vhosts.delete": _deleting(port.delete_vhost),
+            "permissions.list": _listing(_of(port.permissions)),
+            "permissions.get": _showing(_of(port.permissions)),
+            "permissions.put": _putting(port.put_permissions),
+            "permissions.delete": _deleting(port.delete_permissions),
+            "topic-permissions.list": _listing(_of(port.topic_permissions)),
+            "topic-permissions.get": _listing(lambda at: _of(port.topic_permissions)(at) or None),
+            "topic-permissions.put": _putting(port.put_topic_permissions),
+            "topic-permissions.delete": _deleting(port.delete_topic_permissions),
+            **self._limits("vhost"),
+            **self._limits("user"),
+        }
 
-    def _add(
-        self,
-        router: Routes,
-        path: str,
-        get: Callable[[dict[str, str]], Any] | None,
-        put: Callable[[dict[str, str], dict[str, Any], str], Awaitable[Answer]] | None = None,
-        delete: Callable[[dict[str, str]], Awaitable[Answer]] | None = None,
-    ) -> None:
-        """A path for administrators. The names in it are given to the functions; `put` gets the body as well, and the
-        name of who asks."""
-
-        async def read(request: web.Request, _user: User) -> web.Response:
-            assert get is not None
-            found = get(dict(request.match_info))
-            if found is None:
-                return answer(NOT_FOUND, HTTPStatus.NOT_FOUND)
-            if isinstance(found, dict):
-                return one(request, found)
-            return await listed_rows(request, found, has_pages=path == "/api/users")
-
-        async def write(request: web.Request, user: User) -> web.Response:
-            assert put is not None
-            try:
-                content = object_in(await request.read())
-                return answered(*await put(dict(request.match_info), content, user.name))
-            except ValueError as error:
-                return answered(*bad_request(str(error)))
-
-        async def remove(request: web.Request, _user: User) -> web.Response:
-            assert delete is not None
-            return answered(*await delete(dict(request.match_info)))
-
-        administrators = frozenset({ADMINISTRATOR})
-        if get is not None:
-            router.add_get(path, self._for(administrators, read))
-        if put is not None:
-            router.add_put(path, self._for(administrators, write))
-        if delete is not None:
-            router.add_delete(path, self._for(administrators, remove))
+    def _limits(self, kind: str) -> dict[str, Handler]:
+        port = self._port
+        return {
+            f"{kind}-limits.list": _listing(lambda at: port.limits(kind, at.get(kind))),
+            f"{kind}-limits.put": _putting(port.put_limit),
+            f"{kind}-limits.delete": _deleting(port.delete_limit),
+        }
 
     async def _vhosts(self, request: web.Request, user: User) -> web.Response:
         seen = [row for row in self._port.vhosts() if self._port.may_see(user.name, row["name"])]
-        return await listed_rows(request, seen)
+        return await listed_rows(request, await self._with_totals(request, seen))
 
-    def _for(self, tags: frozenset[str], handler: Handler) -> Callable[[web.Request], Awaitable[web.Response]]:
-        """The handler for users with one of these tags."""
+    async def _vhost(self, request: web.Request, _user: User) -> web.Response:
+        rows = await self._with_totals(request, self._port.vhosts(request.match_info["vhost"]))
+        return one(request, rows[0]) if rows else answer(NOT_FOUND, HTTPStatus.NOT_FOUND)
 
-        async def handle(request: web.Request) -> web.Response:
-            given = login_in(request)
-            user = None if given is None else await self._port.login(*given)
-            if user is None:
-                return not_authorised("Login failed")
-            if not tags & set(user.tags):
-                return not_authorised(f"Not {'management' if len(tags) > 1 else ADMINISTRATOR} user")
-            return await handler(request, user)
+    async def _with_totals(self, request: web.Request, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        if request.query.get("disable_stats") == "true":
+            return rows
+        totals = await self._management.vhost_totals([row["name"] for row in rows])
+        return [{**row, **totals.get(row["name"], {})} for row in rows]
 
-        return handle
+    async def _start_vhost(self, request: web.Request, _user: User) -> web.Response:
+        """A vhost runs on all nodes."""
+        rows = self._port.vhosts(request.match_info["vhost"])
+        return answered(HTTPStatus.NO_CONTENT, {}) if rows else answer(NOT_FOUND, HTTPStatus.NOT_FOUND)
+
+    async def _bulk_delete(self, request: web.Request, _user: User) -> web.Response:
+        return answered(*await self._port.delete_users(object_in(await request.read())))
 
 
 async def _who_am_i(_request: web.Request, user: User) -> web.Response:
     return answer({"name": user.name, "tags": list(user.tags)})
 
 
-def _one(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
-    return rows[0] if rows else None
-
-
-def _rows(
+def _of(
     list_of: Callable[[str | None, str | None], list[dict[str, Any]] | None],
-    one: bool = False,
-    any_at_all: bool = False,
-) -> Callable[[dict[str, str]], Any]:
-    """The rows for the vhost and user in the path, those that are there; None: no such page. `one`: the only row."""
-
-    def read(at: dict[str, str]) -> Any:
-        rows = list_of(at.get("vhost"), at.get("user"))
-        if rows is None or (any_at_all and not rows):
-            return None
-        return rows[0] if one else rows
-
-    return read
+) -> Callable[[Path], list[dict[str, Any]] | None]:
+    """The rows for the vhost and user in the path, those that are there."""
+    return lambda at: list_of(at.get("vhost"), at.get("user"))
 
 
-def _limits(port: AccessPort, kind: str) -> Callable[[dict[str, str]], Any]:
-    return lambda at: port.limits(kind, at.get(kind))
+def _listing(rows_of: Callable[[Path], list[dict[str, Any]] | None], has_pages: bool = False) -> Handler:
+    """`rows_of` answers None where there is no such page."""
+
+    async def handle(request: web.Request, _user: User) -> web.Response:
+        rows = rows_of(dict(request.match_info))
+        if rows is None:
+            return answer(NOT_FOUND, HTTPStatus.NOT_FOUND)
+        return await listed_rows(request, rows, has_pages=has_pages)
+
+    return handle
+
+
+def _showing(rows_of: Callable[[Path], list[dict[str, Any]] | None]) -> Handler:
+    """The only row."""
+
+    async def handle(request: web.Request, _user: User) -> web.Response:
+        rows = rows_of(dict(request.match_info))
+        return one(request, rows[0]) if rows else answer(NOT_FOUND, HTTPStatus.NOT_FOUND)
+
+    return handle
+
+
+def _putting(put: Callable[[Path, dict[str, Any], str], Awaitable[Answer]]) -> Handler:
+    """`put` gets the names in the path, the body, and the name of who asks."""
+
+    async def handle(request: web.Request, user: User) -> web.Response:
+        return answered(*await put(dict(request.match_info), object_in(await request.read()), user.name))
+
+    return handle
+
+
+def _deleting(delete: Callable[[Path], Awaitable[Answer]]) -> Handler:
+    async def handle(request: web.Request, _user: User) -> web.Response:
+        return answered(*await delete(dict(request.match_info)))
+
+    return handle

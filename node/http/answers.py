@@ -38,6 +38,8 @@ def unauthorized(content: dict[str, Any]) -> web.Response:
     return response
 
 
-def answered(status: int, content: dict[str, Any]) -> web.Response:
+def answered(status: int, content: dict[str, Any] | list[dict[str, Any]]) -> web.Response:
     """What became of something that was asked for; nothing in it where there is nothing to say."""
-    return answer(content, status) if content else web.Response(status=status)
+    if status == HTTPStatus.UNAUTHORIZED and isinstance(content, dict):
+        return unauthorized(content)
+    return web.Response(status=status) if content == {} else answer(content, status)

@@ -10,62 +10,83 @@ from typing import Any, Final
 from aiohttp import web
 
 from mayfly.node.http.answers import answer, not_authorised
-from mayfly.node.http.listing import listed, one
+from mayfly.node.http.gate import Handler
+from mayfly.node.http.listing import MOST_ROWS, listed, one
 from mayfly.node.operating.ports.answers import NOT_FOUND
 from mayfly.node.operating.ports.client_selection import ClientSelection, Kind
 from mayfly.node.operating.ports.clients import ClientsPort
+from mayfly.node.operating.ports.users import User
 
 REASON: Final = "Closed via management plugin"
 """RabbitMQ's, where the request gives none in X-Reason."""
 
+_CLOSING_ROUNDS: Final = 10
+
 
 class ClientPages:
-    """Handlers; the user has one of the tags."""
+    """Handlers for the routes that begin with connections, channels and consumers."""
 
     def __init__(self, port: ClientsPort) -> None:
         self._port = port
 
-    async def connections(self, request: web.Request, user: str) -> web.Response:
-        """`/api/connections`, `/api/vhosts/{vhost}/connections`."""
-        return await self._listed(request, user, "connections")
+    def handlers(self) -> dict[str, Handler]:
+        """By their names in `api_routes`."""
 
-    async def channels(self, request: web.Request, user: str) -> web.Response:
-        """`/api/channels`, `/api/vhosts/{vhost}/channels`."""
-        return await self._listed(request, user, "channels")
+        def listed_of(kind: Kind) -> Handler:
+            return lambda request, user: self._listed(request, user.name, kind)
 
-    async def consumers(self, request: web.Request, user: str) -> web.Response:
-        """`/api/consumers`, `/api/consumers/{vhost}`."""
-        return await self._listed(request, user, "consumers")
+        def shown_of(kind: Kind) -> Handler:
+            return lambda request, user: self._shown(request, user.name, kind)
 
-    async def connection(self, request: web.Request, user: str) -> web.Response:
-        """`/api/connections/{name}`."""
-        return await self._shown(request, user, "connections")
+        return {
+            "connections.list": listed_of("connections"),
+            "connections.get": shown_of("connections"),
+            "connections.close": self._close,
+            "connections.of_user": self._of_user,
+            "connections.close_of_user": self._close_of_user,
+            "connections.channels": self._channels_of_connection,
+            "channels.list": listed_of("channels"),
+            "channels.get": shown_of("channels"),
+            "consumers.list": listed_of("consumers"),
+        }
 
-    async def channel(self, request: web.Request, user: str) -> web.Response:
-        """`/api/channels/{name}`."""
-        return await self._shown(request, user, "channels")
-
-    async def channels_of_connection(self, request: web.Request, user: str) -> web.Response:
-        """`/api/connections/{name}/channels`."""
-        found = await self._found(request, user, "connections", self._port.sees_all(user))
+    async def _channels_of_connection(self, request: web.Request, user: User) -> web.Response:
+        found = await self._found(request, user.name, "connections", self._port.sees_all(user.name))
         if isinstance(found, web.Response):
             return found
-        return await self._listed(request, user, "channels", found["name"])
+        return await self._listed(request, user.name, "channels", found["name"])
 
-    async def close(self, request: web.Request, user: str) -> web.Response:
-        """DELETE of a connection."""
-        found = await self._found(request, user, "connections", self._port.may_close_all(user))
+    async def _close(self, request: web.Request, user: User) -> web.Response:
+        found = await self._found(request, user.name, "connections", self._port.may_close_all(user.name))
         if isinstance(found, web.Response):
             return found
-        reason = request.headers.get("X-Reason", "").encode("utf-8", "replace").decode("utf-8")
-        if await self._port.close_connection(found["name"], reason or REASON):
+        if await self._port.close_connection(found["name"], _reason(request)):
             return web.Response(status=HTTPStatus.NO_CONTENT)
         return answer(NOT_FOUND, HTTPStatus.NOT_FOUND)
 
+    async def _of_user(self, request: web.Request, user: User) -> web.Response:
+        name = request.match_info["username"]
+        if name != user.name and not self._port.sees_all(user.name):
+            return answer([])
+        return await self._listed(request, user.name, "connections", whose=name)
+
+    async def _close_of_user(self, request: web.Request, user: User) -> web.Response:
+        name = request.match_info["username"]
+        if name != user.name and not self._port.may_close_all(user.name):
+            return not_authorised("User not authorised to access object")
+        for _ in range(_CLOSING_ROUNDS):
+            _, rows = await self._port.clients("connections", ClientSelection(name), 0, MOST_ROWS)
+            for row in rows:
+                await self._port.close_connection(row["name"], _reason(request))
+            if len(rows) < MOST_ROWS:
+                break
+        return web.Response(status=HTTPStatus.NO_CONTENT)
+
     async def _listed(
-        self, request: web.Request, user: str, kind: Kind, connection: str | None = None
+        self, request: web.Request, user: str, kind: Kind, connection: str | None = None, whose: str | None = None
     ) -> web.Response:
-        own = None if self._port.sees_all(user) else user
+        """`whose`: of that user, who may be seen."""
+        own = whose if whose is not None or self._port.sees_all(user) else user
         selection = ClientSelection(own, request.match_info.get("vhost"), connection)
 
         async def count() -> int:
@@ -84,9 +105,18 @@ class ClientPages:
         self, request: web.Request, user: str, kind: Kind, others: bool
     ) -> dict[str, Any] | web.Response:
         """What is meant, or why not. `others`: what is others' as well as the own."""
-        row = await self._port.client(kind, request.match_info["name"])
+        name = request.match_info["name"]
+        row = await self._port.client(kind, name)
+        if row is None and "+->+" in name:
+            # As clients write spaces that take them for a form's.
+            row = await self._port.client(kind, name.replace("+->+", " -> ").replace("+(", " ("))
         if row is None:
             return answer(NOT_FOUND, HTTPStatus.NOT_FOUND)
         if row["user"] != user and not others:
             return not_authorised("User not authorised to access object")
         return row
+
+
+def _reason(request: web.Request) -> str:
+    """What the client is told."""
+    return request.headers.get("X-Reason", "").encode("utf-8", "replace").decode("utf-8") or REASON

@@ -34,6 +34,8 @@ Count: TypeAlias = Callable[[], Awaitable[int]]
 """How many rows there are, which is told sooner than they are."""
 RowsOf: TypeAlias = Callable[[Sequence[Name]], Awaitable[list[Row]]]
 """The rows of some names in their order, without what has gone meanwhile."""
+NamesBy: TypeAlias = Callable[[str], Awaitable[Sequence[Name] | None]]
+"""All names in the order of a column, "" for that of vhosts and names; None where there is no such order."""
 Some: TypeAlias = Callable[[int, int], Awaitable[tuple[int, list[Row]]]]
 """Takes a place and a number: how many rows there are, and so many of them from there on."""
 
@@ -128,11 +130,30 @@ async def listed_rows(request: web.Request, rows: list[Row], has_pages: bool = T
         return bad_listing(error)
 
 
+async def listed_in_order(request: web.Request, names_by: NamesBy, rows_of: RowsOf) -> web.Response:
+    """The same of so many that not even their names are put in order for each request."""
+    try:
+        wanted = _Wanted(request)
+        names = await names_by(wanted.sort)
+        if names is None:
+            raise BadListing("bad_request", f"more than {MOST_ROWS} are not sorted by '{wanted.sort}'")
+        found = names if wanted.search is None else await _found(names, wanted.search)
+        if wanted.reverse:
+            found = found[::-1]
+        if wanted.page is None:
+            return await _written(request, await _made(found, rows_of))
+        first = (wanted.page.number - 1) * wanted.page.size
+        rows = await _made(found[first : first + wanted.page.size], rows_of)
+        return answer(_envelope(wanted.page, _chosen(request, rows), len(found), len(names)))
+    except BadListing as error:
+        return bad_listing(error)
+
+
 async def listed_by_name(
     request: web.Request, names: Sequence[Name], rows_of: RowsOf
 ) -> web.Response:
     """The same of things whose rows take some work: those that are shown are made, and all of them only to be put in
-    the order of something else than their names."""
+    the order of something else than their names. Of more than MOST_ROWS see `listed_in_order`."""
     try:
         wanted = _Wanted(request)
         page = wanted.page

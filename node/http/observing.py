@@ -12,8 +12,10 @@ from mayfly.node.http.metrics import CONTENT_TYPE, MetricsPage, rendered
 from mayfly.node.http.open_pages import OpenPages
 from mayfly.node.http.page_queue import Made, PageQueue, TooManyWait
 from mayfly.node.http.routes import Routes
+from mayfly.node.operating.ports.metrics import LEFT_OUT
 from mayfly.node.operating.ports.operator import OperatorPort
 from mayfly.node.operating.ports.queue_selection import MOST_QUEUES, USUAL_QUEUES, QueueSelection
+from mayfly.node.operating.ports.rabbitmq_metrics import DETAILED, PER_OBJECT, MetricsSelection
 from mayfly.node.operating.ports.status import StatusProvider
 
 PAGES: Final = {
@@ -26,6 +28,8 @@ PAGES: Final = {
     "/queues/{vhost}/{name}": "one queue, the default vhost is %2F; ?fresh=true waits for news",
     "/metrics/per-queue": "metrics of the queues whose shards this node leads; ?vhost= ?queue=name (may be repeated) "
     f"?limit={USUAL_QUEUES}",
+    "/metrics/per-object": "metrics with RabbitMQ's names, of the same queues one by one; ?vhost= ?queue= ?limit=",
+    "/metrics/detailed": "the same of some families, as in RabbitMQ; ?family= may be repeated; ?vhost= ?queue= ?limit=",
 }
 COUNT_WITHIN_S: Final = 0.5
 """So long a page goes on looking at the messages of a long queue; other work comes in between."""
@@ -51,7 +55,8 @@ class ObservingPages:
     def add_to(self, router: Routes) -> None:
         """Put the pages where clients find them."""
         for path, handler in (
-            ("/metrics", self._metrics), ("/metrics/per-queue", self._queue_metrics), ("/status", self._status),
+            ("/metrics", self._metrics), ("/metrics/per-queue", self._queue_metrics),
+            ("/metrics/per-object", self._per_object), ("/metrics/detailed", self._detailed), ("/status", self._status),
             ("/queues", self._queues), ("/queues/{vhost}/{name}", self._queue),
         ):  # fmt: skip
             router.add_get(path, self._open_pages.for_monitors(_told(handler), path.startswith("/metrics")))
@@ -124,6 +129,42 @@ class ObservingPages:
             # That takes 0.1 ms a queue; the rows are nobody else's.
             page = await asyncio.to_thread(lambda: rendered(self._provider.queue_metrics(rows, left_out)))
             return Made(page, CONTENT_TYPE)
+
+        return (await self._page_queue.get(_name(request), make)).response()
+
+    async def _per_object(self, request: web.Request) -> web.Response:
+        _check(request, {"vhost", "queue", "limit"})
+        vhosts = frozenset(request.query.getall("vhost", []))
+        return await self._rabbitmq(request, MetricsSelection(PER_OBJECT, None, vhosts))
+
+    async def _detailed(self, request: web.Request) -> web.Response:
+        _check(request, {"family", "vhost", "queue", "limit"})
+        families, vhosts = (frozenset(request.query.getall(key, [])) for key in ("family", "vhost"))
+        return await self._rabbitmq(request, MetricsSelection(DETAILED, families, vhosts))
+
+    async def _rabbitmq(self, request: web.Request, wanted: MetricsSelection) -> web.Response:
+        names = frozenset(request.query.getall("queue", []))
+        most = _limit(request)
+
+        async def make() -> Made:
+            metrics = [*await self._provider.rabbitmq_metrics(wanted)]
+            if not wanted.tells_of_queues:
+                return Made(await asyncio.to_thread(rendered, metrics), CONTENT_TYPE)
+            rows: list[dict[str, Any]] = []
+            left_out = 0
+            vhosts: list[str | None] = [*sorted(wanted.vhosts)] or [None]
+            for vhost in vhosts:
+                # One queue at least, so that the node says how many more there are.
+                selection = QueueSelection(vhost, names, limit=max(1, most - len(rows)), told_here=True)
+                some, more = await self._provider.queues(selection)
+                rows += some
+                left_out += more
+            metrics.append(("mayfly_queues_left_out", LEFT_OUT, "gauge", [({}, left_out)]))
+
+            def page() -> bytes:
+                return rendered([*metrics, *self._provider.rabbitmq_queue_metrics(rows, wanted)])
+
+            return Made(await asyncio.to_thread(page), CONTENT_TYPE)
 
         return (await self._page_queue.get(_name(request), make)).response()
 

@@ -23,18 +23,35 @@ from mayfly.node.http.routes import Routes
 from mayfly.node.limits import SHARDS
 from mayfly.node.operating.ports.operator import OperatorPort
 from mayfly.node.operating.ports.parked_selection import Selection
+from mayfly.node.operating.ports.trace_wish import LONGEST_TRACE_S, MOST_EVENTS, TraceWish
 from mayfly.node.operating.ports.users import ADMINISTRATOR, SEE_ALL
 from mayfly.node.shard.outbox import REASONS
 
 PAGES: Final = {
     "/node/drain": "POST: clients and leaders go to other nodes; POST /node/revive ends that",
     "/node/snapshot": "POST: a copy of the node's data in a folder of its machine, or of the whole cluster's data",
+    "/switches": "POST: message TTL or dead-lettering on or off, in a vhost or in the cluster; /status has what is off",
+    "/node/log": "how much its parts log; POST changes that, until it ends",
+    "/node/trace": "POST: what clients of this node do with a queue, or one user does, for some seconds",
     "/deadletters": "dead letters that wait; POST /deadletters/release and /deadletters/drop settle them",
 }
 
 
 class _Nothing(msgspec.Struct, forbid_unknown_fields=True):
     """`{}`."""
+
+
+class _LogLevel(msgspec.Struct, forbid_unknown_fields=True):
+    part: str
+    level: str
+
+
+class _Trace(msgspec.Struct, forbid_unknown_fields=True):
+    vhost: str = "/"
+    queue: str = ""
+    user: str = ""
+    seconds: Annotated[float, msgspec.Meta(gt=0, le=LONGEST_TRACE_S)] = 10.0
+    most: Annotated[int, msgspec.Meta(ge=1, le=MOST_EVENTS)] = 1000
 
 
 class _Remove(msgspec.Struct, forbid_unknown_fields=True):
@@ -60,6 +77,15 @@ class _Transfer(msgspec.Struct, forbid_unknown_fields=True):
 
 class _Add(msgspec.Struct, forbid_unknown_fields=True):
     total: Annotated[int, msgspec.Meta(ge=1, le=SHARDS)]
+
+
+class _Switch(msgspec.Struct, forbid_unknown_fields=True):
+    """For the whole cluster it takes `cluster`, so that nobody does that by leaving something out."""
+
+    feature: str
+    on: bool
+    vhost: str | None = None
+    cluster: bool = False
 
 
 class _Letters(msgspec.Struct, forbid_unknown_fields=True):
@@ -88,6 +114,9 @@ class OperatorPages:
         router.add_get("/deadletters", self._dead_letters)
         router.add_post("/deadletters/release", self._for_administrators(self._release))
         router.add_post("/deadletters/drop", self._for_administrators(self._drop))
+        router.add_get("/node/log", self._log_levels)
+        router.add_post("/node/log", self._for_administrators(self._set_log_level))
+        router.add_post("/node/trace", self._for_administrators(self._trace))
         router.add_post("/node/drain", self._for_administrators(self._drain_node, lambda _: ""))
         router.add_post("/node/snapshot", self._for_administrators(self._snapshot))
         router.add_post("/node/revive", self._for_administrators(self._revive))
@@ -95,6 +124,7 @@ class OperatorPages:
         router.add_post("/shards/add", self._for_administrators(self._add_shards))
         router.add_post("/shards/{group}/move", self._for_administrators(self._move))
         router.add_post("/queues/{vhost}/{name}/move", self._for_administrators(self._move_queue))
+        router.add_post("/switches", self._for_administrators(self._switch))
         router.add_post("/shards/{group}/transfer", self._for_administrators(self._transfer))
 
     async def _dead_letters(self, request: web.Request) -> web.Response:
@@ -125,6 +155,22 @@ class OperatorPages:
     async def _drain_node(self, request: web.Request, body: bytes) -> web.Response:
         msgspec.json.decode(body, type=_Nothing)
         status, content = self._operator.drain()
+        return answer(content, status)
+
+    async def _log_levels(self, request: web.Request) -> web.Response:
+        return await self._refusal(request, SEE_ALL) or answer(self._operator.log_levels())
+
+    async def _set_log_level(self, request: web.Request, body: bytes) -> web.Response:
+        asked = msgspec.json.decode(body, type=_LogLevel)
+        status, content = self._operator.set_log_level(asked.part, asked.level)
+        return answer(content, status)
+
+    async def _trace(self, request: web.Request, body: bytes) -> web.Response:
+        asked = msgspec.json.decode(body, type=_Trace)
+        if not (asked.queue or asked.user):
+            raise ValueError("say of which queue or user")
+        wish = TraceWish(asked.vhost, asked.queue, asked.user, asked.seconds, asked.most)
+        status, content = await self._operator.trace(wish)
         return answer(content, status)
 
     async def _snapshot(self, request: web.Request, body: bytes) -> web.Response:
@@ -160,6 +206,13 @@ class OperatorPages:
         shard = msgspec.json.decode(body, type=_MoveQueue).shard
         vhost, name = request.match_info["vhost"], request.match_info["name"]
         status, content = await self._operator.move_queue(vhost, name, shard)
+        return answer(content, status)
+
+    async def _switch(self, request: web.Request, body: bytes) -> web.Response:
+        asked = msgspec.json.decode(body, type=_Switch)
+        if asked.cluster == (asked.vhost is not None):
+            raise ValueError("say where: either a vhost, or cluster: true")
+        status, content = await self._operator.switch(asked.vhost, asked.feature, asked.on)
         return answer(content, status)
 
     async def _transfer(self, request: web.Request, body: bytes) -> web.Response:

@@ -14,25 +14,21 @@ class Routes:
     def __init__(self, router: web.UrlDispatcher) -> None:
         self._router = router
 
+    def add(self, method: str, path: str, handler: Handler) -> None:
+        """A method of a page; with GET there is HEAD."""
+        for each in _paths(path):
+            if method == "GET":
+                self._router.add_get(each, handler)
+            else:
+                self._router.add_route(method, each, handler)
+
     def add_get(self, path: str, handler: Handler) -> None:
         """GET, and HEAD."""
-        for each in _paths(path):
-            self._router.add_get(each, handler)
-
-    def add_put(self, path: str, handler: Handler) -> None:
-        """PUT."""
-        for each in _paths(path):
-            self._router.add_put(each, handler)
+        self.add("GET", path, handler)
 
     def add_post(self, path: str, handler: Handler) -> None:
         """POST."""
-        for each in _paths(path):
-            self._router.add_post(each, handler)
-
-    def add_delete(self, path: str, handler: Handler) -> None:
-        """DELETE."""
-        for each in _paths(path):
-            self._router.add_delete(each, handler)
+        self.add("POST", path, handler)
 
 
 def _paths(path: str) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
-"""The HTTP listener of a node, on aiohttp. Every answer but `/metrics` is JSON, errors too."""
+"""The HTTP listener of a node, on aiohttp. Answers are JSON, errors too; not `/metrics` and the page for browsers."""
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -12,12 +13,15 @@ from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler
 
 from mayfly.node.broker.failed_logins import origin_of
-from mayfly.node.http.access import PAGES as ACCESS_PAGES
 from mayfly.node.http.access import AccessPages
 from mayfly.node.http.answers import answer
-from mayfly.node.http.definitions import PAGES as DEFINITIONS_PAGES
+from mayfly.node.http.api_routes import ROUTES, index
+from mayfly.node.http.browser_page import BROWSER_FILES, BrowserPage, is_browser
+from mayfly.node.http.clients import ClientPages
+from mayfly.node.http.cluster import CheckPages, ParameterPages
+from mayfly.node.http.cors import Cors
 from mayfly.node.http.definitions import DefinitionsPages
-from mayfly.node.http.management import PAGES as MANAGEMENT_PAGES
+from mayfly.node.http.gate import Gate
 from mayfly.node.http.management import ManagementPages
 from mayfly.node.http.observing import PAGES as OBSERVING_PAGES
 from mayfly.node.http.observing import ObservingPages
@@ -27,12 +31,18 @@ from mayfly.node.http.operating import OperatorPages
 from mayfly.node.http.page_queue import PageQueue
 from mayfly.node.http.routes import Routes
 from mayfly.node.http.sockets import HttpConnections
+from mayfly.node.http.times import TimePages
+from mayfly.node.http.topology import TopologyPages
 from mayfly.node.limits import HTTP_CONNECTIONS, HTTP_FIRST_REQUEST_SECONDS, HTTP_KEEPALIVE_SECONDS
 from mayfly.node.operating.ports.access import AccessPort
+from mayfly.node.operating.ports.answers import NOT_FOUND
+from mayfly.node.operating.ports.checks import ChecksPort
 from mayfly.node.operating.ports.definitions import DefinitionsPort
 from mayfly.node.operating.ports.management import ManagementPort
 from mayfly.node.operating.ports.operator import OperatorPort
+from mayfly.node.operating.ports.parameters import ParametersPort
 from mayfly.node.operating.ports.status import StatusProvider
+from mayfly.node.operating.ports.topology import TopologyPort
 from mayfly.node.operating.ports.users import ORIGIN
 from mayfly.node.settings.kinds import Address
 from mayfly.node.version import VERSION
@@ -47,9 +57,7 @@ _PAGES: Final = {
     "/health/ready": "200 while clients are served, else 503 with the reason; tells of alarms, which block publishers",
     **OBSERVING_PAGES,
     **OPERATOR_PAGES,
-    **MANAGEMENT_PAGES,
-    **DEFINITIONS_PAGES,
-    **ACCESS_PAGES,
+    **index(),
 }
 
 
@@ -63,6 +71,9 @@ class PagePorts:
     management: ManagementPort | None = None
     access: AccessPort | None = None
     definitions: DefinitionsPort | None = None
+    topology: TopologyPort | None = None
+    checks: ChecksPort | None = None
+    parameters: ParametersPort | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +86,13 @@ class HttpSettings:
     most_connections: int = HTTP_CONNECTIONS
     first_request_seconds: float = HTTP_FIRST_REQUEST_SECONDS
     keepalive_seconds: float = HTTP_KEEPALIVE_SECONDS
+    tls_address: Address | None = None
+    """Where the same is spoken over TLS."""
+    tls: ssl.SSLContext | None = None
+    body_bytes: int = _LARGEST_REQUEST_BYTES
+    """The setting `http_body_bytes`."""
+    cors_origins: str = ""
+    """The setting `http_cors_origins`."""
 
 
 class HttpServer:
@@ -82,7 +100,8 @@ class HttpServer:
 
     def __init__(self, ports: PagePorts, settings: HttpSettings) -> None:
         self._ports = ports
-        self._address = settings.address
+        self._settings = settings
+        self._browser_page = BrowserPage()
         self._open_pages = OpenPages(
             settings.open_pages, None if ports.operator is None else ports.operator.monitor_tags
         )
@@ -102,17 +121,21 @@ class HttpServer:
         self._listening: list[asyncio.Server] = []
 
     async def start(self) -> None:
-        """Listen; raises OSError if the address cannot be had."""
+        """Listen; raises OSError if an address cannot be had."""
         await self._runner.setup()
         loop = asyncio.get_running_loop()
+        own = self._settings
+        addresses = [(own.address, None), *([] if own.tls_address is None else [(own.tls_address, own.tls)])]
         try:
-            listening = await loop.create_server(
-                self._connections, self._address.host, self._address.port, backlog=_BACKLOG
-            )
+            for address, tls in addresses:
+                self._listening.append(
+                    await loop.create_server(
+                        self._connections, address.host, address.port, backlog=_BACKLOG, ssl=tls
+                    )
+                )
         except BaseException:
-            await self._runner.cleanup()
+            await self.stop()
             raise
-        self._listening.append(listening)
 
     async def stop(self) -> None:
         """Close the listener and its connections. Also for one that was not started."""
@@ -127,13 +150,15 @@ class HttpServer:
 
     def _application(self) -> web.Application:
         application = web.Application(
-            middlewares=[self._counted, _errors_as_json], client_max_size=_LARGEST_REQUEST_BYTES, logger=_LOG
-        )
+            middlewares=[self._counted, Cors(self._settings.cors_origins).middleware, _errors_as_json],
+            client_max_size=self._settings.body_bytes, logger=_LOG,
+        )  # fmt: skip
         handlers: dict[str, Callable[[web.Request], Awaitable[web.Response]]] = {
-            "/": self._index,
+            "/": self._root,
             "/health/live": self._live,
             "/health/ready": self._ready,
         }
+        application.router.add_get(f"{BROWSER_FILES}/{{file:.+}}", self._browser_page.file)
         routes = Routes(application.router)
         for path, handler in handlers.items():
             routes.add_get(path, handler)
@@ -142,12 +167,31 @@ class HttpServer:
         if ports.operator is not None:
             OperatorPages(ports.operator).add_to(routes)
         if ports.management is not None:
-            ManagementPages(ports.management).add_to(routes)
-        if ports.definitions is not None and ports.operator is not None:
-            DefinitionsPages(ports.definitions, ports.operator).add_to(routes)
-        if ports.access is not None:
-            AccessPages(ports.access).add_to(routes)
+            self._add_api(routes, ports.management)
         return application
+
+    def _add_api(self, routes: Routes, management: ManagementPort) -> None:
+        """Pages of RabbitMQ's management API, those that there is a port for."""
+        ports = self._ports
+        handlers = {
+            **ManagementPages(management).handlers(), **ClientPages(management).handlers(),
+            **TimePages(management).handlers(),
+        }  # fmt: skip
+        if ports.definitions is not None:
+            handlers |= DefinitionsPages(ports.definitions).handlers()
+        if ports.access is not None:
+            handlers |= AccessPages(ports.access, management).handlers()
+        if ports.topology is not None:
+            handlers |= TopologyPages(ports.topology, management).handlers()
+        if ports.checks is not None:
+            handlers |= CheckPages(ports.checks).handlers()
+        if ports.parameters is not None:
+            handlers |= ParameterPages(ports.parameters).handlers()
+        gate = Gate(management)
+        for route in ROUTES:
+            handler = handlers.get(route.handler)
+            if handler is not None:
+                routes.add(route.method, route.path, gate.for_users(route.who, handler))
 
     @web.middleware
     async def _counted(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -160,8 +204,14 @@ class HttpServer:
         finally:
             connections.request_done(transport)
 
-    async def _index(self, request: web.Request) -> web.Response:
-        return answer({"mayfly": VERSION, "pages": _PAGES})
+    async def _root(self, request: web.Request) -> web.Response:
+        """The page for browsers, or for all else which pages there are."""
+        if is_browser(request):
+            shown = self._browser_page.root(request)
+        else:
+            shown = answer({"mayfly": VERSION, "pages": _PAGES})
+        shown.headers["Vary"] = "Accept"
+        return shown
 
     async def _live(self, request: web.Request) -> web.Response:
         if self._ports.status.is_live():
@@ -203,8 +253,9 @@ async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamR
         response.headers["Allow"] = allowed
         return response
     except web.HTTPNotFound:
-        known = ", ".join(_PAGES)
-        return _error(HTTPStatus.NOT_FOUND, f"there is no page {request.path}; there are {known}")
+        if request.path.startswith("/api/"):
+            return answer(NOT_FOUND, HTTPStatus.NOT_FOUND)
+        return _error(HTTPStatus.NOT_FOUND, f"there is no page {request.path}; / lists those that there are")
     except web.HTTPException as error:
         return _error(HTTPStatus(error.status), error.reason)
     except Exception:

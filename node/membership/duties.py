@@ -18,11 +18,12 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from mayfly.cluster.host.host import Host
-from mayfly.cluster.versions import LEVEL_FEEDS, LEVEL_PLANS, LEVEL_SHARDS_ADDED, VersionRange
+from mayfly.cluster.versions import LEVEL_FEEDS, LEVEL_PLANS, LEVEL_SHARDS_ADDED
 from mayfly.node.catalog import AddShards, Catalog, CatalogCommand, FoundCluster, MemberGone, MemberRecord, RaiseLevel
 from mayfly.node.limits import SHARDS
 from mayfly.node.membership.group_loads import Work
-from mayfly.node.membership.plan_duty import PlanDuty, PlanSettings
+from mayfly.node.membership.plan_duty import PlanDuty
+from mayfly.node.membership.settings import MembershipSettings
 from mayfly.node.numbers import CATALOG_GROUP
 
 LOOK_EVERY_MS: Final = 250
@@ -31,8 +32,6 @@ AGAIN_MS: Final = 2000
 LEVELS_AGAIN_MS: Final = 10_000
 """As long as the cluster's level is below what this node knows, it says so again and again: a replica that came from a
 snapshot of a member that knows of no levels has not heard it."""
-
-Founder = tuple[int, str, str]
 
 
 class MembershipPort(Protocol):
@@ -59,33 +58,24 @@ class MembershipDuties:
         host: Host,
         catalog: Catalog,
         port: MembershipPort,
-        founders: Sequence[Founder],
-        version: int,
-        failure_domain: str,
-        levels: VersionRange,
-        store: str,
+        settings: MembershipSettings,
         work: Callable[[int], Work],
-        plan: PlanSettings,
     ) -> None:
-        """`founders` are the first members, nobody on a node that joined; `version` that of the members it knows;
-        `store` is what its data is called. `work` and `plan` are for `PlanDuty`."""
-        self.plan: PlanDuty = PlanDuty(host, catalog, port, work, plan)
-        self._shards_per_node = plan.shards_per_node
+        """`work` is for `PlanDuty`."""
+        self.plan: PlanDuty = PlanDuty(host, catalog, port, work, settings.plan)
+        self._settings = settings
+        self._levels = settings.levels
         self._added_ms = -AGAIN_MS
-        self._store = store
-        self._failure_domain = failure_domain
-        self._levels = levels
         self._raised_ms = -AGAIN_MS
         self._level_seen = 0
         self.level_changed: Callable[[int], None] = _no_level
         """Called with the cluster's feature level when it is known here, and when it was raised."""
         self._announced_ms = -1
-        self.version: int = version
+        self.version: int = settings.members_version
         self.changed: Callable[[], None] = _nothing
         self._host = host
         self._catalog = catalog
         self._port = port
-        self._founders = tuple(founders)
         self._next_look_ms = 0
         self._barrier_since_ms = -1
         self._gone_proposed_ms: dict[int, int] = {}
@@ -141,7 +131,7 @@ class MembershipDuties:
             self._follow_nodes(now_ms)
 
     def _found(self, now_ms: int) -> None:
-        if not self._founders or now_ms - self._founded_proposed_ms <= AGAIN_MS:
+        if not self._settings.founders or now_ms - self._founded_proposed_ms <= AGAIN_MS:
             return
         if self._catalog.node(self._host.node) is None:
             return  # The catalog has no leader yet, who would hear of founders.
@@ -150,7 +140,7 @@ class MembershipDuties:
         level = self._founding_level(now_ms, now_ms - self._listed_ms <= AGAIN_MS)
         if level:
             self._founded_proposed_ms = now_ms
-            command = FoundCluster(self._founders, self._host.settings.replication_factor, level)
+            command = FoundCluster(self._settings.founders, self._host.settings.replication_factor, level)
             self._port.submit_catalog(command, _ignore)
 
     def _founding_level(self, now_ms: int, patient: bool) -> int:
@@ -160,7 +150,7 @@ class MembershipDuties:
         it has no data that could be lost."""
         heard_ms = self._host.settings.election_timeout_ms
         level = self._levels.highest
-        for id, _, _ in self._founders:
+        for id, _, _ in self._settings.founders:
             node = self._catalog.node(id)
             if node is not None:
                 level = min(level, node.levels[1])
@@ -173,9 +163,9 @@ class MembershipDuties:
         if member is None or member.state == "removed":
             return
         node = self._catalog.node(self._host.node)
-        known = not self._failure_domain or member.failure_domain == self._failure_domain
+        known = not self._settings.failure_domain or member.failure_domain == self._settings.failure_domain
         # What others have been told it is called stays: it is not said again if it is another one's.
-        known = known and (not self._store or bool(member.store))
+        known = known and (not self._settings.store or bool(member.store))
         known = known and node is not None and node.levels == (self._levels.lowest, self._levels.highest)
         if self._announced_ms < 0:
             # The engine has done so when it started.
@@ -206,10 +196,11 @@ class MembershipDuties:
     def _follow_nodes(self, now_ms: int) -> None:
         """Add the shards that are missing for the members there are, if these are all there: so that none of them is
         left out as a voter, and none comes to the command late without need."""
-        if not self._shards_per_node or now_ms - self._added_ms < AGAIN_MS or self._catalog.level < LEVEL_SHARDS_ADDED:
+        shards_per_node = self._settings.plan.shards_per_node
+        if not shards_per_node or now_ms - self._added_ms < AGAIN_MS or self._catalog.level < LEVEL_SHARDS_ADDED:
             return
         present = self._catalog.members.with_replicas()
-        total = min(SHARDS, self._shards_per_node * sum(member.state == "member" for member in present))
+        total = min(SHARDS, shards_per_node * sum(member.state == "member" for member in present))
         if total > self._catalog.shard_count and self._are_there(present, now_ms):
             self._added_ms = now_ms
             self._port.submit_catalog(AddShards(total), _ignore)

@@ -166,8 +166,10 @@ class PlanDuty:
                 continue
             incarnation = NEVER_STARTED if node is None else node.incarnation
             if member.state == "member" and self._give(MemberAway(member.id, incarnation), now_ms):
-                text = "%s (node %d) has been silent for %d s: others are to vote in its place"
-                logger.warning(text, member.name, member.id, silent_ms // MS_PER_S)
+                logger.warning(
+                    "%s (node %d) has been silent for %d s: others are to vote in its place",
+                    member.name, member.id, silent_ms // MS_PER_S,
+                )  # fmt: skip
 
     def _has_been_there(self, node: int, now_ms: int) -> bool:
         since_ms = self._host.liveness.up_since_ms(node)

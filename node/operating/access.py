@@ -21,7 +21,6 @@ from mayfly.node.catalog import (
     SetLimit,
     SetPermissions,
     SetTopicPermissions,
-    UserRecord,
 )
 from mayfly.node.catalog.access_limits import limit_fault
 from mayfly.node.catalog.expressions import expression_fault
@@ -29,7 +28,6 @@ from mayfly.node.catalog.passwords import ALGORITHMS, SALT_BYTES, from_imported,
 from mayfly.node.engine.engine import Engine
 from mayfly.node.operating.cluster_control import ClusterControl
 from mayfly.node.operating.definitions.names import checked_name, checked_tags
-from mayfly.node.operating.operator_login import Logins
 from mayfly.node.operating.ports.answers import NOT_FOUND, Answer, bad_request, in_doubt, no_such
 from mayfly.node.operating.ports.spelling import check_spelling
 from mayfly.node.operating.views.shown_user import shown_user
@@ -43,17 +41,12 @@ LONGEST_PASSWORD_BYTES: Final = 1024
 class Access:
     """Implements `AccessPort`. The local replica is read, brought up to date at the login."""
 
-    def __init__(self, engine: Engine, cluster: ClusterControl, logins: Logins, threads: Executor | None) -> None:
+    def __init__(self, engine: Engine, cluster: ClusterControl, threads: Executor | None) -> None:
         """Passwords are hashed in the threads; None: the loop's own."""
         self._engine = engine
         self._catalog = engine.catalog
         self._cluster = cluster
-        self._logins = logins
         self._threads = threads
-
-    async def login(self, user: str, password: str, loopback: bool) -> UserRecord | None:
-        """See `AccessPort.login`."""
-        return await self._logins.login(user, password, loopback, self._cluster.catch_up)
 
     # Reading
 
@@ -64,6 +57,11 @@ class Access:
     def users(self, name: str | None = None) -> list[dict[str, Any]]:
         """See `AccessPort.users`."""
         return [shown_user(user) for user in self._catalog.users() if name in (None, user.name)]
+
+    def users_without_permissions(self) -> list[dict[str, Any]]:
+        """See `AccessPort.users_without_permissions`."""
+        allowed = {each.user for each in self._catalog.permissions()}
+        return [row for row in self.users() if row["name"] not in allowed]
 
     def vhosts(self, name: str | None = None) -> list[dict[str, Any]]:
         """See `AccessPort.vhosts`."""
@@ -134,6 +132,18 @@ class Access:
     async def delete_user(self, at: Path) -> Answer:
         """See `AccessPort.delete_user`."""
         return await self._delete(DeleteUser(at["user"]))
+
+    async def delete_users(self, content: dict[str, Any]) -> Answer:
+        """See `AccessPort.delete_users`."""
+        names = content.get("users")
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise ValueError("users takes a list of names")
+        for name in names:
+            if self._catalog.user(name) is not None:
+                done = await self._delete(DeleteUser(name))
+                if done[0] >= HTTPStatus.BAD_REQUEST and done[0] != HTTPStatus.NOT_FOUND:
+                    return done
+        return HTTPStatus.NO_CONTENT, {}
 
     async def put_vhost(self, at: Path, content: dict[str, Any], by: str) -> Answer:
         """See `AccessPort.put_vhost`."""
@@ -227,7 +237,8 @@ def _limited(at: Path) -> tuple[Any, str]:
 
 
 def _check_default_type(content: dict[str, Any]) -> None:
-    """Every durable queue is a quorum queue, whatever default a vhost is given; but nothing is a stream."""
+    """Every durable queue declared without a type is a quorum queue, whatever default a vhost is given; a stream is
+    declared as one."""
     kind = content.get("default_queue_type")
     if kind not in (None, "", "undefined", "classic", "quorum"):
         raise ValueError(f"default_queue_type is {kind!r}; classic or quorum is expected")

@@ -7,7 +7,7 @@ made here.
 
 import asyncio
 import heapq
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any, Final
 
@@ -31,9 +31,15 @@ from mayfly.node.operating.views.client_views import (
     single_active,
 )
 from mayfly.node.operating.views.queue_counts import shard_here
+from mayfly.node.operating.views.rates import CLIENT_STATS, Rates, message_stats
 
 _MERGED_AT_ONCE: Final = 1000
 """Connections that are put in order before other work gets its turn."""
+
+_COUNTED: Final[dict[Kind, tuple[str, ...]]] = {
+    "connections": ("recv_oct", "send_oct"), "channels": CLIENT_STATS, "consumers": ()
+}  # fmt: skip
+"""Counts in the rows that have rates beside them."""
 
 
 class _Count(msgspec.Struct, tag="CountClients"):
@@ -97,8 +103,13 @@ class Clients:
 
     A node that cannot be reached, or does not answer in time, has none to show, or no more than it had told before."""
 
-    def __init__(self, engine: Engine, views: ClientViews, sources: ShardSources, questions: NodeQuestions) -> None:
+    def __init__(
+        self, engine: Engine, views: ClientViews, sources: ShardSources, questions: NodeQuestions,
+        rates: Rates, now_ms: Callable[[], int],
+    ) -> None:  # fmt: skip
         self._engine = engine
+        self._rates = rates
+        self._now_ms = now_ms
         self._sources = sources
         self._questions = questions
         questions.add(_Count, tuple[Number, Number | None], lambda it: views.count(it.kind, it.selection, it.after))
@@ -131,6 +142,7 @@ class Clients:
             total += count
         if kind == "consumers":
             await self._find_active(rows)
+        self._add_rates(kind, rows)
         return total, rows
 
     async def one(self, kind: Kind, name: str) -> Row | None:
@@ -139,7 +151,19 @@ class Clients:
         row: Row | None = None if found is None else await self._questions.ask(found[0], _Show(kind, found[1], name))
         if row is not None:
             await self._find_active(row.get("consumer_details", []))
+            self._add_rates(kind, [row])
         return row
+
+    def _add_rates(self, kind: Kind, rows: list[Row]) -> None:
+        """To what connections and channels count; other versions of nodes may not tell that."""
+        now_ms = self._now_ms()
+        for row in rows:
+            counted = row.get("message_stats", {}) if kind == "channels" else row
+            names = _COUNTED[kind]
+            if names and all(isinstance(counted.get(name), int) for name in names):
+                counts = tuple([counted[name] for name in names])
+                rates = self._rates.look(now_ms, (kind, row["node"], row["name"]), counts)
+                counted |= message_stats(names, counts, rates)
 
     async def close(self, name: str, reason: str) -> bool:
         """Close the connection of that name (320); False if there is none."""

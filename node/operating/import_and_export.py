@@ -5,17 +5,27 @@ import hashlib
 from http import HTTPStatus
 from typing import Any, Final
 
+import msgspec
+
 from mayfly.node.catalog import DefinitionsLoaded, QueueDeclared, Refusal
 from mayfly.node.catalog.shard_settings import shard_settings
 from mayfly.node.engine.engine import Engine
 from mayfly.node.operating.cluster_control import ClusterControl
-from mayfly.node.operating.definitions.exporting import definitions_of
+from mayfly.node.operating.definitions.exporting import definitions_of, in_vhost, into_vhost
 from mayfly.node.operating.definitions.reading import BadDefinitions, Plan, check_on, read_definitions
 from mayfly.node.operating.ports.answers import Answer, bad_request, in_doubt
 from mayfly.node.shard.commands import encode_create_queue
 from mayfly.node.version import RABBITMQ_VERSION
 
 _AT_ONCE: Final = 200
+
+
+class LeavesOut(BadDefinitions):
+    """Something in a file is not here, and all of it was wanted."""
+
+    def __init__(self, notes: list[str]) -> None:
+        super().__init__(f"{len(notes)} would be left out, and strict is asked for; nothing is done: {notes[0]}")
+        self.notes = notes
 
 
 class NotAnswered(Exception):
@@ -33,15 +43,21 @@ class Definitions:
         self._engine = engine
         self._cluster = cluster
 
-    async def export(self) -> dict[str, Any]:
+    async def export(self, vhost: str | None = None) -> dict[str, Any]:
         """See `DefinitionsPort.export`."""
         await self._cluster.catch_up()
-        return definitions_of(self._engine.catalog, self._rabbitmq_version)
+        definitions = definitions_of(self._engine.catalog, self._rabbitmq_version)
+        return definitions if vhost is None else in_vhost(definitions, vhost)
 
-    async def import_(self, data: bytes) -> Answer:
+    async def import_(self, data: bytes, strict: bool = False, vhost: str | None = None) -> Answer:
         """See `DefinitionsPort.import_`."""
         try:
-            plan = await self.load(data)
+            if vhost is not None:
+                data = await asyncio.get_running_loop().run_in_executor(None, _for_vhost, data, vhost)
+            plan = await self.load(data, strict)
+        except LeavesOut as error:
+            status, content = bad_request(str(error))
+            return status, {**content, "notes": error.notes}
         except BadDefinitions as error:
             return bad_request(str(error))
         except NotAnswered as error:
@@ -60,11 +76,14 @@ class Definitions:
             raise NotAnswered("the catalog did not answer in time; import the file again")
         return plan
 
-    async def load(self, data: bytes) -> Plan:
-        """Check a whole file, then do what it says. Raises BadDefinitions (nothing was done), NotAnswered."""
+    async def load(self, data: bytes, strict: bool = False) -> Plan:
+        """Check a whole file, then do what it says. Raises BadDefinitions (nothing was done), NotAnswered; LeavesOut if
+        that is not all and it is `strict`."""
         loop = asyncio.get_running_loop()
         # Large files take seconds: beside the loop.
         plan = await loop.run_in_executor(None, read_definitions, data)
+        if strict and plan.notes:
+            raise LeavesOut(plan.notes)
         await self._cluster.catch_up()
         catalog = self._engine.catalog
         await loop.run_in_executor(None, check_on, catalog.founding_shards, catalog.snapshot(), plan)
@@ -86,3 +105,10 @@ class Definitions:
         queue = declared.queue
         command = encode_create_queue(queue.id, shard_settings(self._engine.catalog, queue))
         self._engine.shard(queue.shard).submit(command, None)
+
+
+def _for_vhost(data: bytes, vhost: str) -> bytes:
+    try:
+        return msgspec.json.encode(into_vhost(msgspec.json.decode(data), vhost))
+    except (ValueError, RecursionError):
+        return data  # Whoever reads it says what is wrong with it.

@@ -1,54 +1,50 @@
 """What RabbitMQ's management API asks of a node: the `ManagementPort`."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from http import HTTPStatus
-from typing import Any, Final, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from mayfly.node.amqp.errors import NOT_ALLOWED, PRECONDITION_FAILED
+from mayfly.node.amqp.settings import CLUSTER_NAME
 from mayfly.node.catalog import (
     ClearPolicy,
     Done,
     PolicyRecord,
     PolicySet,
     Refusal,
-    RemoveQueues,
     SetPolicy,
     UserRecord,
     check_policy,
-    refusals,
 )
 from mayfly.node.catalog.expressions import expression
-from mayfly.node.catalog.permissions import check_access
-from mayfly.node.catalog.shard_settings import shard_settings
 from mayfly.node.catalog.values import json_term
 from mayfly.node.engine.engine import Engine
 from mayfly.node.operating.clients import Clients
 from mayfly.node.operating.cluster_control import ClusterControl
 from mayfly.node.operating.definitions.names import checked_size
 from mayfly.node.operating.groups import Groups
+from mayfly.node.operating.message_totals import MessageTotals
 from mayfly.node.operating.operator_login import Logins
 from mayfly.node.operating.ports.answers import NOT_FOUND, Answer, bad_request, in_doubt, no_such
 from mayfly.node.operating.ports.client_selection import ClientSelection, Kind
-from mayfly.node.operating.ports.management import PolicyWish
+from mayfly.node.operating.ports.management import MOST_COUNTED, PolicyWish
+from mayfly.node.operating.ports.queue_selection import Figures
 from mayfly.node.operating.ports.users import ADMINISTRATOR
 from mayfly.node.operating.queues import COUNTS_AT_ONCE, Queues
+from mayfly.node.operating.resources import Resources
 from mayfly.node.operating.views.overview import (
     TotalsOfUser,
+    context_rows,
     feature_flags,
     listener_rows,
     node_rows,
     overview,
+    queue_totals,
     totals_of_all,
 )
 from mayfly.node.operating.visibility import sees_all, sees_vhost
-from mayfly.node.shard.commands import encode_create_queue, encode_delete_queue
-from mayfly.node.shard.results import IN_USE, Deleted, Gone, Refused
 from mayfly.node.version import RABBITMQ_VERSION
-
-_NO_VHOST: Final = 530
-_PATIENCE_S: Final = 5.0
-"""So long a shard may take to answer."""
 
 
 class ThisNode(Protocol):
@@ -61,26 +57,39 @@ class ThisNode(Protocol):
     def resources(self) -> dict[str, Any]:
         """In the fields of RabbitMQ's `/api/nodes`."""
 
+    def login_attempts(self) -> list[dict[str, Any]]:
+        """In RabbitMQ's shape."""
+
+
+class Told(NamedTuple):
+    """What other nodes are asked about."""
+
+    clients: Clients
+    queues: Queues
+    groups: Groups
+    resources: Resources
+    messages: MessageTotals
+
 
 class Management:
     """Implements `ManagementPort`. The local replica is read, brought up to date at the login."""
 
     def __init__(
-        self, engine: Engine, cluster: ClusterControl, logins: Logins, pump: Callable[[], None],
-        this_node: ThisNode, clients: Clients, queues: Queues, groups: Groups,
+        self, engine: Engine, cluster: ClusterControl, logins: Logins, this_node: ThisNode, told: Told,
         rabbitmq_version: str = RABBITMQ_VERSION,
     ) -> None:  # fmt: skip
-        """`pump` has what was given to the engine go on its way. `rabbitmq_version` is what tools are told."""
+        """`rabbitmq_version` is what tools are told."""
         self._rabbitmq_version = rabbitmq_version
-        self._clients = clients
-        self._queues = queues
-        self._groups = groups
-        self._pump = pump
+        self._clients = told.clients
+        self._queues = told.queues
+        self._groups = told.groups
         self._engine = engine
         self._catalog = engine.catalog
         self._cluster = cluster
         self._logins = logins
         self._this_node = this_node
+        self._resources = told.resources
+        self._messages = told.messages
 
     async def login(self, user: str, password: str, loopback: bool) -> UserRecord | None:
         """See `ManagementPort.login`."""
@@ -133,9 +142,25 @@ class Management:
         """See `ManagementPort.vhosts_seen`."""
         return [vhost.name for vhost in self._catalog.vhosts() if self.may_see(user, vhost.name)]
 
-    async def queues(self, names: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+    async def queues(self, names: Sequence[tuple[str, str]], figures: Figures = "all") -> list[dict[str, Any]]:
         """See `ManagementPort.queues`."""
-        return await self._queues.managed(names)
+        return await self._queues.managed(names, figures)
+
+    async def timed_queues(self, names: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+        """See `ManagementPort.timed_queues`."""
+        return await self._queues.timed(names)
+
+    async def timed_queue(self, vhost: str, name: str) -> dict[str, Any] | None:
+        """See `ManagementPort.timed_queue`."""
+        return await self._queues.one(vhost, name)
+
+    def queues_count(self) -> int:
+        """See `ManagementPort.queues_count`."""
+        return self._catalog.queues_count
+
+    async def queue_names_by(self, column: str, vhosts: Collection[str]) -> Sequence[tuple[str, str]] | None:
+        """See `ManagementPort.queue_names_by`."""
+        return await self._queues.names_by(column, vhosts)
 
     async def queue_names(self, vhosts: Iterable[str]) -> list[tuple[str, str]]:
         """See `ManagementPort.queue_names`."""
@@ -145,18 +170,38 @@ class Management:
             await asyncio.sleep(0)
         return names
 
-    async def overview(self, user: str) -> dict[str, Any]:
+    async def overview(self, user: str, with_stats: bool = True) -> dict[str, Any]:
         """See `ManagementPort.overview`."""
         engine = self._engine
         if not self.sees_all(user):
             return overview(self._rabbitmq_version) | await self._totals_of(user)
+        stats = {"message_stats": await self._messages.of_cluster()} if with_stats else {}
         node = self._catalog.node(engine.node_id)
         totals, unknown = await self._groups.totals()
-        return overview(self._rabbitmq_version) | totals_of_all(engine, totals) | _without(unknown) | {
+        listeners = listener_rows(engine, self._this_node.clients_use_tls())
+        return overview(self._rabbitmq_version) | totals_of_all(engine, totals) | _without(unknown) | stats | {
             "node": f"node{engine.node_id}" if node is None else node.name,
-            "listeners": listener_rows(engine, self._this_node.clients_use_tls()),
-            "contexts": [],
+            "listeners": listeners,
+            "contexts": context_rows(listeners),
         }
+
+    async def vhost_totals(self, vhosts: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """See `ManagementPort.vhost_totals`."""
+        stats = await self._messages.of_vhosts(vhosts)
+        totals: dict[str, dict[str, Any]] = {name: {"message_stats": each} for name, each in stats.items()}
+        if self._catalog.queues_count > MOST_COUNTED:
+            return totals
+        for vhost in vhosts:
+            counts, unknown = await self._queues.counts(list(self._catalog.queues(vhost)))
+            if not unknown:
+                ready = sum([each.ready for each in counts.values()])
+                held = sum([each.unacknowledged for each in counts.values()])
+                totals[vhost] |= queue_totals(ready, held)
+        return totals
+
+    async def exchange_stats(self, names: Sequence[tuple[str, str]]) -> dict[tuple[str, str], dict[str, Any]]:
+        """See `ManagementPort.exchange_stats`."""
+        return await self._messages.of_exchanges(names)
 
     async def _totals_of(self, user: str) -> dict[str, Any]:
         vhosts = self.vhosts_seen(user)
@@ -201,51 +246,21 @@ class Management:
         """See `ManagementPort.feature_flags`."""
         return feature_flags(self._rabbitmq_version)
 
-    def nodes(self) -> list[dict[str, Any]]:
+    def global_parameters(self) -> list[dict[str, Any]]:
+        """See `ManagementPort.global_parameters`."""
+        return [
+            {"name": "cluster_name", "value": CLUSTER_NAME},
+            {"name": "internal_cluster_id", "value": f"rabbitmq-cluster-id-{self._cluster.cluster_id}"},
+        ]
+
+    async def nodes(self) -> list[dict[str, Any]]:
         """See `ManagementPort.nodes`."""
-        return node_rows(self._engine, self._this_node.now_ms(), self._this_node.resources())
+        return node_rows(self._engine, self._this_node.now_ms(), await self._resources.of_all())
 
-    async def delete_queue(self, user: str, vhost: str, name: str, if_unused: bool, if_empty: bool) -> Answer:
-        """See `ManagementPort.delete_queue`."""
-        refusal = check_access(self._catalog, user, "configure", "queue", vhost, name)
-        if refusal is not None:
-            return HTTPStatus.UNAUTHORIZED, {"error": "not_authorised", "reason": refusal.text}
-        record = self._catalog.queue(vhost, name)
-        if record is None:
-            return HTTPStatus.NOT_FOUND, NOT_FOUND
-        if record.exclusive:
-            return bad_request(refusals.exclusive_lock(vhost, name).text)
-        command = encode_delete_queue(record.id, if_unused, if_empty)
-        result = await self._in_shard(record.shard, command)
-        if isinstance(result, Gone) and not result.reason:
-            # Declared, and not made there yet: it is to be a queue that is deleted, or it would be made later.
-            await self._in_shard(record.shard, encode_create_queue(record.id, shard_settings(self._catalog, record)))
-            result = await self._in_shard(record.shard, command)
-        if isinstance(result, Refused):
-            why = "in use" if result.reason == IN_USE else "not empty"
-            return bad_request(f"queue '{name}' in vhost '{vhost}' {why}")
-        if not isinstance(result, Deleted | Gone):
-            return _failed(result)
-        removed = await self._cluster.command(RemoveQueues((record.id,)))
-        if removed is None or isinstance(removed, Refusal):
-            return _failed(removed)
-        await self._cluster.spread()
-        return HTTPStatus.NO_CONTENT, {}
-
-    async def _in_shard(self, shard: int, command: bytes) -> object:
-        """What the shard answers; None if it is lost or takes too long."""
-        answers: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-
-        def answered(result: object) -> None:
-            if not answers.done():
-                answers.set_result(result)
-
-        self._engine.shard(shard).submit(command, answered)
-        self._pump()
-        try:
-            return await asyncio.wait_for(answers, _PATIENCE_S)
-        except TimeoutError:
-            return None
+    def login_attempts(self, node: str) -> list[dict[str, Any]] | None:
+        """See `ManagementPort.login_attempts`."""
+        record = self._catalog.node(self._engine.node_id)
+        return self._this_node.login_attempts() if record is not None and record.name == node else None
 
 
 def _without(unknown: Iterable[int]) -> dict[str, Any]:

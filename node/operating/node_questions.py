@@ -79,6 +79,13 @@ class NodeQuestions:
         except msgspec.MsgspecError:
             return None
 
+    async def ask_all(self, question: msgspec.Struct) -> dict[int, Any]:
+        """What the members say, by their ids, without those that can't be reached or say nothing."""
+        engine = self._engine
+        members = [id for id in engine.host.members if id == engine.node_id or self.may_answer(id)]
+        told = await asyncio.gather(*(self.ask(id, question) for id in members))
+        return {id: found for id, found in zip(members, told, strict=True) if found is not None}
+
     def _answer_octets(self, octets: bytes, respond: Respond) -> None:
         """See `PeerQuestions.answer`; nothing for what this version does not know."""
         if self._decoder is None:

@@ -1,11 +1,12 @@
 """What operators may ask of a node over HTTP, and who may: the `OperatorPort`."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Protocol
 
-from mayfly.cluster.versions import LEVEL_QUEUE_MOVES, LEVEL_SHARDS_ADDED
+from mayfly.cluster.versions import LEVEL_QUEUE_MOVES, LEVEL_SHARDS_ADDED, LEVEL_SWITCHES
 from mayfly.node.catalog import (
     AddShards,
     CatalogCommand,
@@ -14,6 +15,7 @@ from mayfly.node.catalog import (
     PreferLeader,
     Refusal,
     RemoveMember,
+    SetSwitch,
 )
 from mayfly.node.catalog.refusals import needs_level
 from mayfly.node.engine.engine import Engine
@@ -26,8 +28,12 @@ from mayfly.node.operating.operator_login import Logins
 from mayfly.node.operating.own_token import OwnToken
 from mayfly.node.operating.ports.answers import Answer
 from mayfly.node.operating.ports.parked_selection import Selection
+from mayfly.node.operating.ports.trace_wish import TraceWish
 from mayfly.node.operating.shard_sources import unknown_text
 from mayfly.node.operating.views.members import group_rows, is_own_or_down, member_rows
+
+Traced = tuple[list[dict[str, Any]], int]
+"""Events, as `node.broker.watching` has them, and how many were left out."""
 
 
 class NodeControl(Protocol):
@@ -45,6 +51,28 @@ class NodeControl(Protocol):
         """How far it has come."""
         ...
 
+    async def trace(self, queue_id: int, user: str, seconds: float, most: int) -> Traced | None:
+        """What clients of this node do for so long. None: too many look already."""
+        ...
+
+    def log_levels(self) -> dict[str, str]:
+        """By part, those that have one of their own; of "" that of the process."""
+        ...
+
+    def set_log_level(self, part: str, level: str) -> None:
+        """From now on; "": as what it is a part of. Raises ValueError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """What is asked of other nodes as well, where this one does not have it."""
+
+    freshness: Freshness
+    groups: Groups
+    dead_letters: DeadLetters
+    copies: DataCopies
+
 
 class Operator:
     """Implements `OperatorPort`."""
@@ -54,10 +82,7 @@ class Operator:
         engine: Engine,
         logins: Logins,
         cluster: ClusterControl,
-        freshness: Freshness,
-        groups: Groups,
-        dead_letters: DeadLetters,
-        copies: DataCopies,
+        gathered: Gathered,
         now_ms: Callable[[], int],
         node: NodeControl,
         own_token: OwnToken | None = None,
@@ -68,10 +93,7 @@ class Operator:
         self._engine = engine
         self._logins = logins
         self._cluster = cluster
-        self._freshness = freshness
-        self._groups = groups
-        self._dead_letters = dead_letters
-        self._copies = copies
+        self._gathered = gathered
         self._now_ms = now_ms
 
     async def tags(self, user: str, password: str, loopback: bool) -> tuple[str, ...]:
@@ -94,12 +116,12 @@ class Operator:
 
     async def freshness(self) -> dict[str, Any]:
         """See `OperatorPort.freshness`."""
-        return await self._freshness.of_all()
+        return await self._gathered.freshness.of_all()
 
     async def members(self) -> dict[str, Any]:
         """See `OperatorPort.members`."""
-        replicas = await self._groups.replicas()
-        unknown = [group for group in self._groups.all() if group not in replicas]
+        replicas = await self._gathered.groups.replicas()
+        unknown = [group for group in self._gathered.groups.all() if group not in replicas]
         return {"members": member_rows(self._engine, replicas, self._now_ms()), "unknown_shards": unknown}
 
     def cluster(self) -> str:
@@ -112,8 +134,8 @@ class Operator:
 
     async def groups(self) -> list[dict[str, Any]]:
         """See `OperatorPort.groups`."""
-        replicas = await self._groups.replicas()
-        rows = group_rows(self._engine, self._groups.all(), replicas)
+        replicas = await self._gathered.groups.replicas()
+        rows = group_rows(self._engine, self._gathered.groups.all(), replicas)
         return [row if row["group"] in replicas else row | {"unknown": unknown_text(row["group"])} for row in rows]
 
     async def remove_member(self, name: str) -> Answer:
@@ -143,6 +165,16 @@ class Operator:
             return HTTPStatus.CONFLICT, {"error": needs_level("adding shards", LEVEL_SHARDS_ADDED, level).text}
         return await self._run(AddShards(total))
 
+    async def switch(self, vhost: str | None, feature: str, on: bool) -> Answer:
+        """See `OperatorPort.switch`."""
+        level = self._engine.catalog.level
+        if level < LEVEL_SWITCHES:  # As in `add_shards`.
+            refused = needs_level("switching something off", LEVEL_SWITCHES, level)
+            return HTTPStatus.CONFLICT, {"error": refused.text}
+        answer = await self._run(SetSwitch(vhost, feature, on))
+        await self._cluster.spread()
+        return answer
+
     async def transfer_group(self, group: int, leader: str) -> Answer:
         """See `OperatorPort.transfer_group`."""
         return await self._run(PreferLeader(group, leader))
@@ -158,7 +190,7 @@ class Operator:
             text = f"folder = '{folder}': an absolute path on the node's machine is expected"
             return HTTPStatus.BAD_REQUEST, {"error": text}
         try:
-            copied = await (self._copies.whole(folder) if whole else self._copies.here(folder))
+            copied = await (self._gathered.copies.whole(folder) if whole else self._gathered.copies.here(folder))
             return HTTPStatus.OK, copied
         except OSError as error:
             return HTTPStatus.CONFLICT, {"error": f"folder = '{folder}': {error}"}
@@ -171,13 +203,37 @@ class Operator:
             return HTTPStatus.CONFLICT, {"error": f"clients can't be taken again: {error}"}
         return HTTPStatus.OK, {"drain": self._node.drain_status()}
 
+    def log_levels(self) -> dict[str, Any]:
+        """See `OperatorPort.log_levels`."""
+        return {"levels": self._node.log_levels()}
+
+    def set_log_level(self, part: str, level: str) -> Answer:
+        """See `OperatorPort.set_log_level`."""
+        self._node.set_log_level(part, level)
+        return HTTPStatus.OK, self.log_levels()
+
+    async def trace(self, wish: TraceWish) -> Answer:
+        """See `OperatorPort.trace`."""
+        catalog = self._engine.catalog
+        record = catalog.queue(wish.vhost, wish.queue) if wish.queue else None
+        if wish.queue and record is None:
+            return HTTPStatus.NOT_FOUND, {"error": f"there is no queue '{wish.queue}' in vhost '{wish.vhost}'"}
+        found = await self._node.trace(0 if record is None else record.id, wish.user, wish.seconds, wish.most)
+        if found is None:
+            return HTTPStatus.SERVICE_UNAVAILABLE, {"error": "too many traces are under way on this node"}
+        events, left_out = found
+        for event in events:
+            queues = [catalog.queue_by_id(id) for id in event.pop("queue_ids")]
+            event["queues"] = [queue.name for queue in queues if queue is not None]
+        return HTTPStatus.OK, {"events": events, "left_out": left_out}
+
     async def dead_letters(self, selection: Selection) -> dict[str, Any]:
         """See `OperatorPort.dead_letters`."""
-        return await self._dead_letters.listed(selection)
+        return await self._gathered.dead_letters.listed(selection)
 
     async def settle_dead_letters(self, release: bool, selection: Selection) -> Answer:
         """See `OperatorPort.settle_dead_letters`."""
-        return await self._dead_letters.settle(release, selection)
+        return await self._gathered.dead_letters.settle(release, selection)
 
     async def _run(self, command: CatalogCommand) -> Answer:
         result = await self._cluster.command(command)

@@ -4,7 +4,7 @@ Of another node's transient queues only what the catalog says is shown: that nod
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -13,16 +13,29 @@ import msgspec
 from mayfly.node.catalog import QueueRecord
 from mayfly.node.engine.engine import Engine
 from mayfly.node.operating.node_questions import NodeQuestions
-from mayfly.node.operating.ports.queue_selection import QueueSelection
+from mayfly.node.operating.ports.queue_selection import Figures, QueueSelection
+from mayfly.node.operating.queue_order import Name, QueueOrder
 from mayfly.node.operating.shard_sources import ShardSources, unknown_text
-from mayfly.node.operating.views.queue_counts import Behind, QueueCounts, counts_of, left_behind, shard_here
+from mayfly.node.operating.views.queue_counts import (
+    Behind,
+    QueueActivity,
+    QueueCounts,
+    activity_of,
+    counts_of,
+    left_behind,
+    shard_here,
+)
 from mayfly.node.operating.views.queue_views import LOOKED_AT, QueueViews
+from mayfly.node.operating.views.rates import Rates, message_stats
 from mayfly.node.operating.views.status import managed_queue
 
 QUEUES_AT_ONCE: Final = 50
 """Queues of one question, and of a page before other work gets its turn: a millisecond or two."""
 COUNTS_AT_ONCE: Final = 500
 """The same where less is counted."""
+
+STATS: Final = ("publish", "deliver_get", "ack")
+"""What RabbitMQ calls what `QueueActivity` counts."""
 
 Row = dict[str, Any]
 Ids = dict[int, list[int]]
@@ -43,6 +56,12 @@ class _Counts(msgspec.Struct, tag="QueueCounts"):
     queues: Ids
 
 
+class _Activity(msgspec.Struct, tag="QueueActivity"):
+    """`activity_of`."""
+
+    queues: Ids
+
+
 class _Behind(msgspec.Struct, tag="QueuesBehind"):
     """`left_behind`."""
 
@@ -53,14 +72,17 @@ class Queues:
     """What one node shows of queues, and tells others about those of its replicas."""
 
     def __init__(
-        self, engine: Engine, sources: ShardSources, questions: NodeQuestions, now_ms: Callable[[], int]
+        self, engine: Engine, sources: ShardSources, questions: NodeQuestions, rates: Rates, now_ms: Callable[[], int]
     ) -> None:
         self._engine = engine
         self._sources = sources
         self._now_ms = now_ms
         self._views = QueueViews(engine)
+        self._rates = rates
+        self._order = QueueOrder(engine, sources, questions, now_ms)
         questions.add(_Rows, dict[int, dict[int, Row]], self._tell_rows)
         questions.add(_Counts, dict[int, dict[int, QueueCounts]], self._tell_counts)
+        questions.add(_Activity, dict[int, dict[int, QueueActivity]], self._tell_activity)
         questions.add(_Behind, dict[int, dict[int, Behind]], self._tell_behind)
 
     async def one(self, vhost: str, name: str) -> Row | None:
@@ -85,17 +107,60 @@ class Queues:
             await asyncio.sleep(0)
         return rows, left_out
 
-    async def managed(self, names: Sequence[tuple[str, str]]) -> list[Row]:
+    async def managed(self, names: Sequence[tuple[str, str]], figures: Figures = "all") -> list[Row]:
         """Queues by vhost and name as RabbitMQ's management API shows them, in that order; those that are gone are left
-        out."""
+        out. `figures` are how much of what they hold and did is shown."""
         named = [self._engine.catalog.queue(vhost, name) for vhost, name in names]
         records = [record for record in named if record is not None]
-        counts, unknown = await self.counts(records)
-        return [
-            managed_queue(self._engine, record, counts.get(record.id))
+        counts: dict[int, QueueCounts] = {}
+        unknown: list[int] = []
+        if figures != "none":
+            counts, unknown = await self.counts(records)
+        rows = [
+            managed_queue(self._engine, record, counts.get(record.id), figures == "all")
             | ({"unknown": unknown_text(record.shard)} if record.shard in unknown else {})
             for record in records
         ]
+        if figures == "all":
+            activity = await self.activity(records)
+            now_ms = self._now_ms()
+            for record, row in zip(records, rows, strict=True):
+                did = activity.get(record.id)
+                if did is not None:
+                    rates = self._rates.look(now_ms, ("queue", record.id), did)
+                    row["message_stats"] = message_stats(STATS, did, rates)
+        return rows
+
+    async def activity(self, records: Sequence[QueueRecord]) -> dict[int, QueueActivity]:
+        """What they did, by id, as far as that is known."""
+        found: dict[int, QueueActivity] = {}
+        for start in range(0, len(records), COUNTS_AT_ONCE):
+            told = await self._sources.ask(self._ids(records[start : start + COUNTS_AT_ONCE]), _Activity)
+            for some in told.found.values():
+                found |= some
+        return found
+
+    async def timed(self, names: Sequence[tuple[str, str]]) -> list[Row]:
+        """Queues by vhost and name in that order as `some` has them, each with its type, policies and whether it is
+        durable; those that are gone are left out."""
+        named = [self._engine.catalog.queue(vhost, name) for vhost, name in names]
+        records = [record for record in named if record is not None]
+        rows: list[Row] = []
+        most = LOOKED_AT
+        for start in range(0, len(records), QUEUES_AT_ONCE):
+            some = records[start : start + QUEUES_AT_ONCE]
+            for record, row in zip(some, await self._rows(some, most, False), strict=True):
+                most -= row.pop("looked_at", 0)
+                rows.append({**row, **self._views.kind_of(record)})
+            await asyncio.sleep(0)
+        return rows
+
+    async def names_by(self, column: str, vhosts: Collection[str]) -> list[Name] | None:
+        """Vhost and name of the queues in these vhosts in the order of a column; see `QueueOrder.by`."""
+        names = await self._order.by(column)
+        if names is None or all(vhost.name in vhosts for vhost in self._engine.catalog.vhosts()):
+            return names
+        return [name for name in names if name[0] in vhosts]
 
     async def counts(self, records: Sequence[QueueRecord]) -> tuple[dict[int, QueueCounts], list[int]]:
         """How much is in them, by id, as far as that is known; and the shards of which no node has told anything."""
@@ -165,6 +230,14 @@ class Queues:
             shard = shard_here(self._engine, shard_id)
             if shard is not None:
                 told[shard_id] = left_behind(shard, ids[:COUNTS_AT_ONCE])
+        return told
+
+    def _tell_activity(self, asked: _Activity) -> dict[int, dict[int, QueueActivity]]:
+        told = {}
+        for shard_id, ids in asked.queues.items():
+            shard = shard_here(self._engine, shard_id)
+            if shard is not None:
+                told[shard_id] = activity_of(shard, ids[:COUNTS_AT_ONCE])
         return told
 
     def _tell_counts(self, asked: _Counts) -> dict[int, dict[int, QueueCounts]]:

@@ -84,6 +84,7 @@ OPEN_PAGES: Final = ("none", "loopback", "metrics", "all")
 _NAME: Final = Text(r"([A-Za-z0-9][A-Za-z0-9_.-]{0,62})?", "up to 63 letters, digits, '.', '_' and '-'")
 _ADDRESS: Final = AddressKind()
 _FILE: Final = OptionalFile()
+_SMALLEST_BODY: Final = 64 * 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +104,22 @@ class NodeSettings:
         f"where the other nodes send their frames [default: the host of peer_address, {FRAMES_OFFSET} ports above]",
     )
     http_address: Address = _setting(_ADDRESS, Address("127.0.0.1", 15672), "health, metrics and status")
+    http_tls_address: Address | None = _setting(
+        OptionalAddress(), None, "where the same is spoken over TLS, beside http_address [default: none]"
+    )
+    http_tls_cert: Path | None = _setting(_FILE, None, "certificate there (PEM) [default: amqp_tls_cert]")
+    http_tls_key: Path | None = _setting(_FILE, None, "its private key (PEM) [default: amqp_tls_key]")
+    http_body_bytes: int = _setting(
+        Size(_SMALLEST_BODY, 256 * _MEBI), 20_000_000, "longest body of a request; definitions have 64 MiB"
+    )
+    http_cors_origins: str = _setting(
+        Text(
+            r"(\*|(https?://[^\s,*]+)(,https?://[^\s,*]+)*)?",
+            "*, or origins such as https://example.org, with commas between",
+        ),
+        "",
+        "pages of which other sites may use the management API from browsers; *: all; none unless it is said",
+    )
     http_open_pages: str = _setting(
         Choice(*OPEN_PAGES),
         "loopback",
@@ -221,7 +238,7 @@ class NodeSettings:
     consumer_timeout_ms: int = _setting(
         Number(0, 31_536_000_000, "milliseconds"),
         limits.CONSUMER_TIMEOUT_MS,
-        "a channel with a delivery unacknowledged for this long is closed (406); 0: never",
+        "a consumer with a delivery unacknowledged for this long is cancelled, or its channel closed (406); 0: never",
     )
 
     replace_after_ms: int = _setting(
@@ -305,6 +322,9 @@ class NodeSettings:
     log_level: str = _setting(
         Choice("debug", "info", "warning", "error"), "info", "least important lines in the log"
     )
+    log_format: str = _setting(
+        Choice("text", "json"), "text", "log lines for people, or as JSON with the event's name and its values by name"
+    )
 
     def __post_init__(self) -> None:
         """Fill in the name; raises SettingsError where values contradict each other."""
@@ -356,9 +376,18 @@ class NodeSettings:
         return _tls_files(self.amqp_tls_cert, self.amqp_tls_key, self.amqp_tls_ca)
 
     @property
+    def http_tls(self) -> TlsFiles | None:
+        """Files for TLS of the HTTP API; None: there is none."""
+        if self.http_tls_address is None:
+            return None
+        if self.http_tls_cert is None:
+            return _tls_files(self.amqp_tls_cert, self.amqp_tls_key, None)
+        return _tls_files(self.http_tls_cert, self.http_tls_key, None)
+
+    @property
     def has_tls(self) -> bool:
         """Whether there are certificates that could be replaced."""
-        return self.peer_tls is not None or self.amqp_tls is not None
+        return any(files is not None for files in (self.peer_tls, self.amqp_tls, self.http_tls))
 
     def _contradictions(self) -> Iterator[tuple[str, str]]:
         """(key, what would be right) of every setting that others rule out."""
@@ -386,12 +415,16 @@ class NodeSettings:
         yield from _incomplete_tls(peer | {"peer_tls_ca": self.peer_tls_ca})
         amqp = {"amqp_tls_cert": self.amqp_tls_cert, "amqp_tls_key": self.amqp_tls_key}
         yield from _incomplete_tls(amqp, wanted=self.amqp_tls_ca is not None or self.amqp_tls_address is not None)
+        http = {"http_tls_cert": self.http_tls_cert, "http_tls_key": self.http_tls_key}
+        yield from _incomplete_tls(http, wanted=self.http_tls_address is not None and self.amqp_tls is None)
 
     def _address_contradictions(self) -> Iterator[tuple[str, str]]:
         addresses = {key: getattr(self, key) for key in ("amqp_address", "peer_address", "http_address")}
         addresses["frames_address"] = self.frames_listen_address
         if self.amqp_tls_address is not None:
             addresses["amqp_tls_address"] = self.amqp_tls_address
+        if self.http_tls_address is not None:
+            addresses["http_tls_address"] = self.http_tls_address
         for (key, address), (later, other) in itertools.combinations(addresses.items(), 2):
             if not address.port or address.port != other.port or not hosts_meet(address.host, other.host):
                 continue

@@ -93,6 +93,8 @@ def _contradictions(settings: NodeSettings) -> Iterator[tuple[str, str]]:
     shared = settings.amqp_tls_address
     if shared is not None and shared.port == 0:
         yield "amqp_tls_address", "a port other than 0, because all processes listen there"
+    if settings.http_tls_address is not None:
+        yield "http_tls_address", "nothing, because every process would listen there: run them as nodes of their own"
     if is_any_host(settings.reachable_peer_address.host):
         yield "advertised_peer_address", "an address at which the processes and other nodes can connect to process 1"
     if settings.name and len(f"{settings.name}-{settings.processes}") > 63:

@@ -1,9 +1,9 @@
 """The commands of the queue state machine as bytes: how they are written, and what each one asks for. HOT.
 
 A command is a fixed little-endian head that begins with its kind, then what the head announces. Commands
-follow each other without gaps. PUBLISH, SETTLE, FLOW, PREFETCH and TAKEN have no answer; every other command of a
-session answers once. Commands of the shard's leader (``INTERNAL``) do not answer, and may be applied twice without
-harm.
+follow each other without gaps. PUBLISH, PUBLISH_LATER, SETTLE, FLOW, PREFETCH and TAKEN have no answer; every other
+command of a session answers once. Commands of the shard's leader (``INTERNAL``) do not answer, and may be applied twice
+without harm.
 """
 
 from collections.abc import Sequence
@@ -14,6 +14,7 @@ from mayfly.node.shard.message import DELIVERED_ELSEWHERE, Message
 from mayfly.node.shard.outbox import LETTER, item_kind, item_priority
 from mayfly.node.shard.packing import pack_numbers
 from mayfly.node.shard.settings import ShardQueueSettings, encode_settings
+from mayfly.node.shard.stream import Start
 
 PUBLISH: Final = 1
 SETTLE: Final = 2
@@ -31,6 +32,7 @@ TRANSACTION: Final = 13
 PREFETCH: Final = 14
 TAKEN: Final = 15
 CROSS: Final = 16
+PUBLISH_LATER: Final = 17
 EXPIRE_DUE: Final = 32
 EXPIRE_QUEUE: Final = 33
 ROUTE: Final = 34
@@ -82,14 +84,22 @@ DROPPED_UNROUTABLE: Final = 3
 
 NO_TTL: Final = -1
 
+# When a PUBLISH_LATER is due: so many ms after its entry, or at that shard time.
+AFTER: Final = 0
+AT: Final = 1
+
 # kind, key length, further queues, header length, body length, queue, TTL
 PUBLISH_HEAD: Final = Struct("<BxHIIIQq")
+# kind, AFTER or AT, then as PUBLISH, and ms: a PUBLISH_LATER begins as a PUBLISH does
+PUBLISH_LATER_HEAD: Final = Struct("<BBHIIIQqQ")
 # kind, outcome, form, count, queue, holder
 SETTLE_HEAD: Final = Struct("<BBBxIQQ")
 # kind, no_ack, queue, holder
 GET_HEAD: Final = Struct("<BBQQ")
 # kind, flags, prefetch, queue, consumer, priority
 ATTACH_HEAD: Final = Struct("<BBIQQi")
+# kind and number of a stream's Start, behind an ATTACH with FLAG_START, and behind its window if it has one
+START: Final = Struct("<BQ")
 # bytes of the window, behind an ATTACH with FLAG_WINDOW
 WINDOW: Final = Struct("<I")
 # kind, queue, consumer, bytes
@@ -137,6 +147,7 @@ FLAG_NO_ACK: Final = 1
 FLAG_EXCLUSIVE: Final = 2
 FLAG_WINDOW: Final = 4
 FLAG_AGAIN: Final = 8
+FLAG_START: Final = 16
 FLAG_IF_UNUSED: Final = 1
 FLAG_IF_EMPTY: Final = 2
 
@@ -166,8 +177,29 @@ def encode_publish(
     return PUBLISH_HEAD.size + 8 * extra + key_length + header_length + body_length
 
 
+def encode_publish_later(
+    parts: list[bytes], queue_ids: Sequence[int], ttl_ms: int,
+    exchange_and_key: bytes, header: bytes, body: bytes, due: tuple[int, int],
+) -> int:
+    """PUBLISH_LATER: as `encode_publish`, but where queues allow it the message is scheduled until it is ``due``: AFTER
+    or AT, and ms. One whose time has passed is ready at once (RULES S2). From feature level LEVEL_SCHEDULES on."""
+    form, due_ms = due
+    extra = len(queue_ids) - 1
+    head = PUBLISH_LATER_HEAD.pack(
+        PUBLISH_LATER, form, len(exchange_and_key), extra, len(header), len(body), queue_ids[0], ttl_ms, due_ms
+    )
+    parts += (head, pack_numbers(queue_ids[1:]), exchange_and_key, header, body)
+    return len(head) + NUMBER.size * extra + len(exchange_and_key) + len(header) + len(body)
+
+
+def targets_at(data: bytes, position: int) -> int:
+    """Where the further queues of the PUBLISH or PUBLISH_LATER at ``position`` stand."""
+    return position + (PUBLISH_HEAD.size if data[position] == PUBLISH else PUBLISH_LATER_HEAD.size)
+
+
 def encode_guard(count: int) -> bytes:
-    """PUBLISH_GUARDED: before ``count`` PUBLISHes that full queues may refuse. Answers Published for all of them.
+    """PUBLISH_GUARDED: before ``count`` PUBLISHes, or PUBLISH_LATERs, that full queues may refuse. Answers Published
+    for all of them.
 
     Without it nothing can be refused, since nobody would hear of it.
     """
@@ -175,7 +207,8 @@ def encode_guard(count: int) -> bytes:
 
 
 def encode_transaction(publishes: int, parts: Sequence[bytes]) -> bytes:
-    """TRANSACTION: so many PUBLISHes and then any SETTLEs (``parts``, in this order) are applied as one, or not at all.
+    """TRANSACTION: so many PUBLISHes, PUBLISH_LATERs among them, and then any SETTLEs (``parts``, in this order) are
+    applied as one, or not at all.
 
     Answers Applied, or Refused: with FULL when a queue would refuse one of the publishes, with NOT_HELD when a queue
     that is there still has taken back what is settled, because the session ended in which it was handed out.
@@ -206,18 +239,23 @@ def encode_get(queue_id: int, holder_id: int, no_ack: bool) -> bytes:
 
 def encode_attach(
     queue_id: int, consumer_id: int, prefetch: int, no_ack: bool, exclusive: bool, priority: int,
-    window_bytes: int = 0, again: bool = False,
+    window_bytes: int = 0, again: bool = False, start: Start | None = None,
 ) -> bytes:
     """ATTACH a consumer; ``prefetch`` 0 is no limit. Answers Attached, Refused or Gone. Suspends the lease.
 
     With ``window_bytes``, below 4 GiB, it is given no more before it has said what was TAKEN; 0 is no window. From
     feature level LEVEL_CONSUMER_WINDOWS on. ``again``: it was attached where the queue was before it has moved.
+    ``start``: where it begins, for a stream alone.
     """
     flags = (FLAG_NO_ACK if no_ack else 0) | (FLAG_EXCLUSIVE if exclusive else 0) | (FLAG_AGAIN if again else 0)
+    behind = b""
     if window_bytes:
-        head = ATTACH_HEAD.pack(ATTACH, flags | FLAG_WINDOW, prefetch, queue_id, consumer_id, priority)
-        return head + WINDOW.pack(window_bytes)
-    return ATTACH_HEAD.pack(ATTACH, flags, prefetch, queue_id, consumer_id, priority)
+        flags |= FLAG_WINDOW
+        behind = WINDOW.pack(window_bytes)
+    if start is not None:
+        flags |= FLAG_START
+        behind += START.pack(start.kind, start.number)
+    return ATTACH_HEAD.pack(ATTACH, flags, prefetch, queue_id, consumer_id, priority) + behind
 
 
 def encode_detach(queue_id: int, consumer_id: int, way: int) -> bytes:
@@ -355,17 +393,18 @@ def end_of(data: bytes, position: int) -> int:
 
     For commands that were applied: others may raise anything, or lead anywhere."""
     kind = data[position]
-    if kind == PUBLISH:
+    if kind in (PUBLISH, PUBLISH_LATER):
         _, key_length, extra, header_length, body_length, _, _ = PUBLISH_HEAD.unpack_from(data, position)
         lengths: int = extra * NUMBER.size + key_length + header_length + body_length
-        return position + PUBLISH_HEAD.size + lengths
+        return targets_at(data, position) + lengths
     if kind == SETTLE:
         _, _, form, count, _, _ = SETTLE_HEAD.unpack_from(data, position)
         numbers: int = count if form == LIST else 1 if form == UP_TO else 2
         return position + SETTLE_HEAD.size + numbers * NUMBER.size
     if kind == ATTACH:
         flags: int = ATTACH_HEAD.unpack_from(data, position)[1]
-        return position + ATTACH_HEAD.size + (WINDOW.size if flags & FLAG_WINDOW else 0)
+        behind = (WINDOW.size if flags & FLAG_WINDOW else 0) + (START.size if flags & FLAG_START else 0)
+        return position + ATTACH_HEAD.size + behind
     if kind == CREATE_QUEUE:
         settings_length: int = SETTINGS_HEAD.unpack_from(data, position)[1]
         return position + SETTINGS_HEAD.size + settings_length

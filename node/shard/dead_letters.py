@@ -209,7 +209,7 @@ def settled(state: State, lane_id: int, up_to: int) -> None:
         state.release(state.outbox.take_from_lane(lane).index, 1)
         state.outbox.settled += 1
     queue = state.queues.get(lane_id)
-    if queue is not None and queue.has_left and queue.has_ready():
+    if queue is not None and queue.has_left and queue.has_waiting():
         # There is room in the lane again.
         state.touch(queue)
 

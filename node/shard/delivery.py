@@ -7,54 +7,25 @@ from mayfly.node.shard.departing import drain, put_late_in_lane, take_in_lane
 from mayfly.node.shard.effects import Deliver
 from mayfly.node.shard.errors import BrokenInvariant
 from mayfly.node.shard.line import Line
-from mayfly.node.shard.message import OVERHEAD_BYTES, Message
+from mayfly.node.shard.message import Message
 from mayfly.node.shard.outbox import MAXLEN
+from mayfly.node.shard.portion import Portion
 from mayfly.node.shard.queue import Queue
+from mayfly.node.shard.settings import MAX_NUMBER
 from mayfly.node.shard.state import State
+from mayfly.node.shard.stream_delivery import deliver_stream
 
 _FEW_CONSUMERS: Final = 32
 _WORTH_COUNTING_BYTES: Final = 1024
 _NO_ENTRY: Final = -1
 
 
-class Portion:
-    """What may still be taken off a queue in one go: so many messages, bytes of bodies, and bytes as they count in a
-    consumer's window. The last message may go beyond either."""
-
-    __slots__ = ("body_bytes", "counted_bytes", "messages")
-
-    def __init__(self, messages: int, body_bytes: int, counted_bytes: int) -> None:
-        self.messages = messages
-        self.body_bytes = body_bytes
-        self.counted_bytes = counted_bytes
-
-    def is_open(self) -> bool:
-        """Whether one more may be taken."""
-        return self.messages > 0 and self.body_bytes > 0 and self.counted_bytes > 0
-
-    def add(self, messages: list[Message]) -> int:
-        """How many of these, the first ones, are taken."""
-        body_bytes = self.body_bytes
-        counted_bytes = self.counted_bytes
-        number = 0
-        for message in messages:
-            length = message.body_length
-            body_bytes -= length
-            counted_bytes -= OVERHEAD_BYTES + message.key_length + message.header_length + length
-            number += 1
-            if body_bytes <= 0 or counted_bytes <= 0:
-                break
-        self.messages -= number
-        self.body_bytes = body_bytes
-        self.counted_bytes = counted_bytes
-        return number
-
-
 def serve(state: State, queue: Queue) -> None:
     """Deliver what can be delivered, expire the heads that are due, drop what is too much, set the queue's timer.
 
-    All within the entry's bounds (RULES C4); a queue left with messages and willing consumers is ``unserved``,
-    one with more than its limit ``overfull``. Of a queue that has left all goes to where it is.
+    What is scheduled and due becomes ready before that. All within the entry's bounds (RULES C4); a queue left with
+    messages and willing consumers is ``unserved``, one with more than its limit ``overfull``. Of a queue that has left
+    all goes to where it is.
     """
     if queue.moving is not None:
         if queue.has_left:
@@ -62,16 +33,61 @@ def serve(state: State, queue: Queue) -> None:
             return
         if queue.returns:
             _end_return(state, queue)
+    if queue.stream is not None:
+        _serve_stream(state, queue)
+        return
+    if queue.schedule is not None:
+        _release_due(state, queue)
     if queue.consumers.bands and not (queue.moving is not None and queue.holds_back):
         _deliver(state, queue)
+    if not queue.is_lazy:
+        _expire_heads(state, queue)
+    if queue.drops:
+        _drop_heads(state, queue)
+    note_due(state, queue)
+
+
+def _expire_heads(state: State, queue: Queue) -> None:
+    """What is due at the heads of the queue's lines leaves, in their order."""
     if queue.levels:
-        for level in queue.levels:
-            _expire_head(state, queue, level.returned)
-            _expire_head(state, queue, level.ready)
+        for line in queue.lines():
+            if line.timed:
+                _expire_head(state, queue, line)
+        return
     if queue.returned.timed:
         _expire_head(state, queue, queue.returned)
     if queue.ready.timed:
         _expire_head(state, queue, queue.ready)
+
+
+def _release_due(state: State, queue: Queue) -> None:
+    """What is scheduled and due becomes ready (RULES S2, S3), in order: behind what is ready, or, if it was delivered
+    before, among what came back."""
+    due = queue.take_scheduled(state.time_ms, state.due_budget)
+    state.due_budget -= len(due)
+    for message in due:
+        state.due_lag.observe(state.time_ms - message.enqueued_ms)
+        queue.ready_bytes += message.body_length
+        if message.acquired_count > 0:
+            put_back(state, queue, message)
+        else:
+            queue.ready_line(message.priority).append(message)
+
+
+def put_back(state: State, queue: Queue, message: Message) -> None:
+    """A message that came back is ready, before what was never delivered."""
+    if state.returns_to_place:
+        queue.returned_line(message.priority).put_back(message)
+    else:
+        queue.returned_line(message.priority).append(message)
+
+
+def _serve_stream(state: State, queue: Queue) -> None:
+    """The same of a stream: what is too old leaves before anything is delivered (RULES T5), what is too much after."""
+    if queue.ready.timed:
+        _expire_head(state, queue, queue.ready)
+    if queue.consumers.bands:
+        deliver_stream(state, queue)
     if queue.drops:
         _drop_heads(state, queue)
     note_due(state, queue)
@@ -100,7 +116,7 @@ def note_due(state: State, queue: Queue) -> None:
     if queue.has_left:
         return
     queue_id = queue.queue_id
-    due_ms = queue.next_deadline_ms()
+    due_ms = queue.next_due_ms()
     if due_ms >= 0:
         state.message_timers.arm(queue_id, due_ms)
     else:
@@ -232,6 +248,9 @@ def _expire_head(state: State, queue: Queue, line: Line) -> None:
 def _drop_heads(state: State, queue: Queue) -> None:
     """The oldest messages leave while the queue is over its limit: drop-head (RULES D2, reason maxlen)."""
     while state.expiry_budget > 0 and queue.is_over_limit():
+        if not queue.has_ready():
+            _drop_scheduled(state, queue)
+            return
         line = _first_line(queue)
         message = line.first()
         if message.deadline_ms >= 0:
@@ -241,6 +260,15 @@ def _drop_heads(state: State, queue: Queue) -> None:
         queue.ready_bytes -= message.body_length
         queue.overflowed += 1
         state.died(queue, message, MAXLEN)
+
+
+def _drop_scheduled(state: State, queue: Queue) -> None:
+    """The same of what is scheduled, which is all that there is: what is due first leaves first (RULES S3)."""
+    while state.expiry_budget > 0 and queue.is_over_limit():
+        for message in queue.take_scheduled(MAX_NUMBER, 1):
+            state.expiry_budget -= 1
+            queue.overflowed += 1
+            state.died(queue, message, MAXLEN)
 
 
 def _first_line(queue: Queue) -> Line:
@@ -274,10 +302,11 @@ def has_room_for(state: State, queue: Queue, messages: int, body_bytes: int, cou
     """
     if queue.has_left:
         return True
-    if queue.ready_count() + messages > queue.max_length or queue.ready_bytes + body_bytes > queue.max_length_bytes:
+    waiting = queue.waiting_count() + messages
+    if waiting > queue.max_length or queue.waiting_bytes() + body_bytes > queue.max_length_bytes:
         serve(state, queue)
-    waiting = queue.ready_count() + messages
-    if waiting <= queue.max_length and queue.ready_bytes + body_bytes <= queue.max_length_bytes:
+    waiting = queue.waiting_count() + messages
+    if waiting <= queue.max_length and queue.waiting_bytes() + body_bytes <= queue.max_length_bytes:
         return True
     if queue.ready_count() or messages > state.delivery_budget:
         return False
@@ -288,7 +317,8 @@ def _expire(state: State, queue: Queue, message: Message) -> None:
     """One message that was ready dies of its deadline."""
     state.expiry_budget -= 1
     queue.ready_bytes -= message.body_length
-    state.expiry_lag.observe(state.time_ms - message.deadline_ms)
+    if not queue.is_lazy:
+        state.expiry_lag.observe(state.time_ms - message.deadline_ms)
     state.expired(queue, message)
 
 
@@ -394,5 +424,5 @@ def get_one(state: State, queue: Queue) -> Message | None:
 
 def expiry_is_behind(state: State, queue: Queue) -> bool:
     """Whether an expired head stands in the way because the entry's bound is reached."""
-    return state.expiry_budget <= 0 and 0 <= queue.next_deadline_ms() <= state.time_ms
+    return state.expiry_budget <= 0 and 0 <= queue.next_due_ms() <= state.time_ms
 

@@ -8,12 +8,14 @@ from mayfly.node.shard.outbox import (
     PUBLISHED,
     RELEASED,
     RETURNED,
+    SCHEDULED,
     Lane,
     as_item,
     item_kind,
     item_priority,
 )
 from mayfly.node.shard.queue import Queue
+from mayfly.node.shard.settings import MAX_NUMBER
 from mayfly.node.shard.state import State
 
 
@@ -45,6 +47,12 @@ def drain(state: State, queue: Queue, at_least: int = 0) -> None:
         and _drain_line(state, queue, lane, queue.ready, PUBLISHED, most)
     ):
         return
+    while queue.schedule is not None:
+        room = most - len(lane.items)
+        if room <= 0:
+            return
+        for message in queue.take_scheduled(MAX_NUMBER, room):
+            state.outbox.put_in_lane(lane.target_shard, queue.queue_id, as_item(message, SCHEDULED))
     if moving.end_sequence == 0:
         moving.end_sequence = put_mark(state, queue, END)
 
@@ -90,7 +98,7 @@ def take_in_lane(state: State, queue: Queue, most: int) -> bool:
         item = state.outbox.take_from_lane(lane)
         most -= 1
         kind = item_kind(item)
-        if lane.first_sequence - 1 <= received or kind not in (LETTER, PUBLISHED, RETURNED):
+        if lane.first_sequence - 1 <= received or kind not in (LETTER, PUBLISHED, RETURNED, SCHEDULED):
             state.release(item.index, 1)
             continue
         message = item.with_priority(item_priority(item))
@@ -105,7 +113,10 @@ def take_in_lane(state: State, queue: Queue, most: int) -> bool:
 
 
 def put(queue: Queue, message: Message, kind: int) -> None:
-    """A message of the queue is in its line."""
+    """A message of the queue is in its line, or waits again."""
+    if kind == SCHEDULED:
+        queue.wait(message)
+        return
     line = queue.returned_line(message.priority) if kind == RETURNED else queue.ready_line(message.priority)
     line.append(message)
     queue.ready_bytes += message.body_length

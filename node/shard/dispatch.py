@@ -12,7 +12,9 @@ from mayfly.node.shard.message import GIVEN_BACK
 from mayfly.node.shard.packing import NUMBER_BYTES, unpack_numbers
 from mayfly.node.shard.publish import apply_guarded
 from mayfly.node.shard.results import Applied, Detached
+from mayfly.node.shard.settings import MAX_NUMBER
 from mayfly.node.shard.state import State
+from mayfly.node.shard.stream import AT_THE_END, SINCE, Start
 from mayfly.node.shard.transaction import apply_transaction
 
 
@@ -173,9 +175,18 @@ def _attach(state: State, session: SessionKey | None, position: int, end: int, r
         after = _after(commands.WINDOW, window_at, end)
         (window_bytes,) = commands.WINDOW.unpack_from(data, window_at)
     again = (flags & commands.FLAG_AGAIN) != 0
+    start = AT_THE_END
+    if flags & commands.FLAG_START:
+        start_at = after
+        after = _after(commands.START, start_at, end)
+        kind, number = commands.START.unpack_from(data, start_at)
+        if kind > SINCE or number > MAX_NUMBER:
+            raise ShardError(f"ATTACH that begins at {kind}, {number}")
+        start = Start(kind, number)
     results.append(
         holders.attach(
-            state, required(session), queue_id, consumer_id, prefetch, no_ack, exclusive, priority, window_bytes, again
+            state, required(session), queue_id, consumer_id, prefetch, no_ack, exclusive, priority, window_bytes, again,
+            start,
         )
     )
     return after

@@ -13,6 +13,8 @@ from mayfly.node.shard.queues import gone, moved, remove_queue
 from mayfly.node.shard.results import DUPLICATE_CONSUMER, EXCLUSIVE, Attached, GetResult, Moved, Refused, Result
 from mayfly.node.shard.returns import are_too_many, come_back, come_back_together
 from mayfly.node.shard.state import State
+from mayfly.node.shard.stream import AT_THE_END, Start
+from mayfly.node.shard.stream_delivery import begin, let_go
 from mayfly.node.shard.tombstone import AUTO_DELETED
 
 
@@ -59,6 +61,8 @@ def get(state: State, session: tuple[int, int], queue_id: int, holder_id: int, n
         return gone(state, queue_id)
     if queue.has_left:
         return moved(queue) or gone(state, queue_id)
+    if queue.stream is not None:
+        return GetResult(None, 0, queue.ready_count(), False)
     state.used(queue, GOT)
     catch_up(state, queue)
     message = get_one(state, queue)
@@ -93,9 +97,10 @@ def attach(
     priority: int,
     window_bytes: int,
     again: bool = False,
+    start: Start = AT_THE_END,
 ) -> Result:
     """basic.consume. The lease is suspended from here on (RULES L3). ``again``: the queue has come here from another
-    shard, where it was attached; a place may be kept for it."""
+    shard, where it was attached; a place may be kept for it. ``start``: where in a stream it begins (J1)."""
     queue = state.queues.get(queue_id)
     if queue is None:
         return gone(state, queue_id)
@@ -116,6 +121,8 @@ def attach(
     holder.exclusive = exclusive
     holder.priority = priority
     holder.window_bytes = window_bytes
+    if queue.stream is not None:
+        begin(state, queue, holder, start)
     queue.lease.suspended_by += 1
     state.used(queue, CONSUMED)
     state.lease_timers.cancel(queue_id)
@@ -138,6 +145,8 @@ def detach(state: State, session: tuple[int, int], queue_id: int, holder_id: int
         queue.forget_move()
     if holder.attached:
         queue.consumers.detach(holder)
+        if queue.stream is not None:
+            queue.stream.forget(holder)
         state.touch(queue)
     _let_go(state, queue, holder, way)
     if holder.is_consumer and queue.auto_delete and queue.consumers.count == 0:
@@ -151,8 +160,11 @@ def _let_go(state: State, queue: Queue, holder: Holder, way: int) -> None:
         holder.held = {}
         holder.held_bytes = 0
         queue.held_count -= len(held)
-        together = are_too_many(state, len(held)) and come_back_together(state, queue, held, held_bytes, False, way)
-        if not together:
+        if queue.stream is not None:
+            let_go(state, queue, list(held.values()))
+        elif not (
+            are_too_many(state, len(held)) and come_back_together(state, queue, held, held_bytes, False, way)
+        ):
             come_back(state, queue, list(held.values()), False, way)
     if holder.held:
         return

@@ -4,6 +4,8 @@ from typing import Final
 
 from mypy_extensions import mypyc_attr
 
+from mayfly.node.shard.dialect import FIRST_RULE, deadline_by
+
 NO_DEADLINE: Final = -1
 NO_TTL: Final = -1
 DELIVERED_ELSEWHERE: Final = -1
@@ -23,7 +25,10 @@ take. It is part of what the log means: another number comes with a feature leve
 
 
 def deadline_ms(enqueued_ms: int, ttl_ms: int, queue_ttl_ms: int) -> int:
-    """The deadline of a message with this TTL of its own in a queue with that one, -1 for none (RULES T3, T4)."""
+    """The deadline of a message with this TTL of its own in a queue with that one, -1 for none (RULES T3, T4), or with
+    that TTL rule (`node.shard.dialect`)."""
+    if queue_ttl_ms >= FIRST_RULE:
+        return deadline_by(queue_ttl_ms, enqueued_ms, ttl_ms)
     if ttl_ms < 0 or 0 <= queue_ttl_ms < ttl_ms:
         ttl_ms = queue_ttl_ms
     return enqueued_ms + ttl_ms if ttl_ms >= 0 else NO_DEADLINE
@@ -40,7 +45,9 @@ class Message:
     header, then ``body_length`` bytes of body. ``deadline_ms`` is shard time, -1 for none (RULES T4);
     ``ttl_ms`` is the TTL the publisher asked for, -1 for none. ``acquired_count`` counts
     how often it came back, ``delivery_count`` how often because its delivery failed (RULES Q1). A message that comes
-    back is a new object. ``priority`` counts in the queue it is in: 0 where the queue has none.
+    back is a new object. ``priority`` is its place among the priorities of the queue it is in (`node.shard.priority`),
+    0 where the queue has none.
+    To a stream nothing comes back, so there ``delivery_count`` is free for the message's offset.
     """
 
     __slots__ = (
@@ -80,6 +87,11 @@ class Message:
         return self.acquired_count != 0
 
     @property
+    def stream_offset(self) -> int:
+        """Its offset, in a stream."""
+        return self.delivery_count
+
+    @property
     def has_failed(self) -> bool:
         """Whether a delivery of it failed, from this queue or before."""
         return self.delivery_count > 0 or self.acquired_count == DELIVERED_ELSEWHERE
@@ -117,6 +129,13 @@ class Message:
         return Message(
             self.index, self.offset, self.key_length, self.header_length, self.body_length,
             self.enqueued_ms, deadline_ms, self.delivery_count, self.ttl_ms, self.priority, self.acquired_count,
+        )
+
+    def waiting_until(self, due_ms: int) -> "Message":
+        """The same message, to count as enqueued when it is due (`node.shard.schedule`), with its deadline."""
+        return Message(
+            self.index, self.offset, self.key_length, self.header_length, self.body_length,
+            due_ms, self.deadline_ms, self.delivery_count, self.ttl_ms, self.priority, self.acquired_count,
         )
 
     def with_priority(self, priority: int) -> "Message":

@@ -135,7 +135,7 @@ class _Answers:
         """Whether so many PUBLISHes were surely refused by none of their queues: none of these has refused anything."""
         for _ in range(count):
             _, _, extra, _, _, first, _ = commands.PUBLISH_HEAD.unpack_from(data, position)
-            targets_at = position + commands.PUBLISH_HEAD.size
+            targets_at = commands.targets_at(data, position)
             others = unpack_numbers(data, targets_at, extra, targets_at + extra * NUMBER_BYTES)
             if not all(self._has_refused_nothing(queue_id) for queue_id in (first, *others)):
                 return False

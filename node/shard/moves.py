@@ -25,7 +25,7 @@ from mayfly.node.shard.lease import RELEASED as LEASE_RELEASED
 from mayfly.node.shard.lease import USES, Lease
 from mayfly.node.shard.message import Message, deadline_ms
 from mayfly.node.shard.moving import Moving
-from mayfly.node.shard.outbox import END, LETTER, MANIFEST, PUBLISHED, RELEASED, RETURNED
+from mayfly.node.shard.outbox import END, LETTER, MANIFEST, PUBLISHED, RELEASED, RETURNED, SCHEDULED
 from mayfly.node.shard.packing import NUMBER_BYTES, unpack_numbers
 from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.queues import add_queue
@@ -41,7 +41,7 @@ def move_out(state: State, queue_id: int, target_shard: int) -> None:
     queue = state.queues.get(queue_id)
     if state.level < LEVEL_QUEUE_MOVES or target_shard in (0, state.shard_id):
         return
-    if queue is None or queue.has_left or queue.is_arriving:
+    if queue is None or queue.has_left or queue.is_arriving or queue.stream is not None:
         return
     lane = state.outbox.lane(target_shard, queue_id)
     if queue.returns or len(lane.items) > state.returned_per_entry:
@@ -112,9 +112,9 @@ def apply_move_in(state: State, position: int, end: int) -> int:
         return after
     if queue is not None and (not queue.has_left or sequence <= queue.received.get(source, 0)):
         return after
-    if queue is not None and queue.has_ready():
+    if queue is not None and queue.has_waiting():
         drain(state, queue, state.returned_per_entry)
-        if queue.has_ready():
+        if queue.has_waiting():
             # There is very much: some more is seen to when the other shard asks again (RULES C4).
             return after
     settings = decode_settings(data[settings_at:guests_at])
@@ -172,7 +172,7 @@ def apply_transfer_moved(state: State, position: int, end: int) -> int:
         ) = MOVED_CONTENT_HEAD.unpack_from(data, position)
         offset = position + MOVED_CONTENT_HEAD.size
         position = offset + key_length + header_length + body_length
-        if position > end or kind > RELEASED:
+        if position > end or kind > SCHEDULED:
             raise ShardError(f"TRANSFER_MOVED with item {kind} reaches to {position}, its batch to {end}")
         if until_ms >= 0:
             until_ms = max(0, until_ms + ahead_ms)
@@ -201,7 +201,7 @@ def apply_transfer_moved(state: State, position: int, end: int) -> int:
             if not take_in(state, queue, message):
                 break
             state.retain(1)
-        elif kind in (PUBLISHED, RETURNED):
+        elif kind in (PUBLISHED, RETURNED, SCHEDULED):
             if retimed:
                 message = message.with_deadline(deadline_ms(message.enqueued_ms, message.ttl_ms, queue.ttl_ms))
             put(queue, message, kind)
@@ -247,7 +247,7 @@ def cross(state: State, queue_id: int, up_to: int) -> Crossed:
             return Crossed(0, False)
         if queue.touched:
             serve(state, queue)
-        if queue.has_ready() and not up_to:
+        if queue.has_waiting() and not up_to:
             return Crossed(0, False)
     lane = state.outbox.lanes.get(queue_id)
     if lane is None:

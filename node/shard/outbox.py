@@ -28,6 +28,8 @@ END: Final = 4
 """All that was in the queue when it left is before this."""
 RELEASED: Final = 5
 """Nobody holds the queue's lease from here any more (RULES L3)."""
+SCHEDULED: Final = 6
+"""A message of the queue that waits for its time, which is when it counts as enqueued."""
 _KIND_SHIFT: Final = 16
 
 REASONS: Final = (EXPIRED, REJECTED, DELIVERY_LIMIT, MAXLEN, QUEUE_EXPIRED)

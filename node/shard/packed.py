@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from itertools import repeat
 from typing import Final
 
+from mayfly.node.shard.dialect import queue_ttl_of
 from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.message import NO_TTL, Message, deadline_ms
 
@@ -20,6 +21,7 @@ COLUMNS_WITHOUT_ACQUIRED: Final = 10
 came back is its ``delivery_count``."""
 INDEX: Final = 0
 BODY_LENGTH: Final = 4
+ENQUEUED_MS: Final = 5
 DEADLINE_MS: Final = 6
 DELIVERY_COUNT: Final = 7
 TTL_MS: Final = 8
@@ -85,10 +87,22 @@ def unpack_column(column: object, count: int) -> Iterable[int]:
     return [least + number for number in numbers]
 
 
+def last_of_column(column: object) -> int:
+    """The last number of a ``pack_column``, without a look at the others."""
+    if isinstance(column, int):
+        return column
+    assert isinstance(column, bytes)
+    least: int
+    width: int
+    least, width = _HEAD.unpack_from(column)
+    return least + int.from_bytes(column[-width:], "little")
+
+
 class Packed:
     """Some messages, in order. Their columns are never changed once made.
 
-    Unless it is AS_PACKED, deadlines are by this ``queue_ttl_ms`` (-1 for none) instead of what their column says.
+    Unless it is AS_PACKED, deadlines are by this ``queue_ttl_ms`` (-1 for none) or TTL rule (`node.shard.dialect`)
+    instead of what their column says.
     """
 
     __slots__ = ("_with_ttl", "columns", "count", "queue_ttl_ms")
@@ -118,6 +132,10 @@ class Packed:
         """What stands in one column, such as ``BODY_LENGTH``."""
         return unpack_column(self.columns[number], self.count)
 
+    def last(self, number: int) -> int:
+        """The last of what stands in one column."""
+        return last_of_column(self.columns[number])
+
     def retime(self, queue_ttl_ms: int) -> None:
         """Deadlines are by this TTL of the queue from now on, -1 for none (RULES T12)."""
         self.queue_ttl_ms = queue_ttl_ms
@@ -127,7 +145,7 @@ class Packed:
         own and the queue's is gone."""
         if self.queue_ttl_ms == AS_PACKED:
             return sum([1 for deadline_ms in self.column(DEADLINE_MS) if deadline_ms >= 0])
-        if self.queue_ttl_ms >= 0:
+        if queue_ttl_of(self.queue_ttl_ms) >= 0:
             return self.count
         if self._with_ttl < 0:
             ttl_column = self.columns[TTL_MS]

@@ -1,16 +1,27 @@
-"""PUBLISH: a run of them in one loop. HOT: every message passes here. Those that may be refused go one by one."""
+"""PUBLISH: a run of them in one loop. HOT: every message passes here. Those that may be refused or are to wait go one
+by one."""
 
 from struct import error as StructError  # noqa: N812  (it is an exception class)
 from typing import Final
 
-from mayfly.node.shard.commands import LIST_HEAD, PUBLISH, PUBLISH_HEAD
+from mayfly.node.shard.commands import (
+    AFTER,
+    AT,
+    LIST_HEAD,
+    NUMBER,
+    PUBLISH,
+    PUBLISH_HEAD,
+    PUBLISH_LATER,
+    targets_at,
+)
 from mayfly.node.shard.delivery import has_room
+from mayfly.node.shard.dialect import RABBITMQ
 from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.line import Line
-from mayfly.node.shard.message import NO_DEADLINE, Message
+from mayfly.node.shard.message import NO_DEADLINE, NO_TTL, Message
 from mayfly.node.shard.outbox import MAXLEN
 from mayfly.node.shard.packing import NUMBER_BYTES, unpack_numbers
-from mayfly.node.shard.priority import priority_of
+from mayfly.node.shard.priority import place_of
 from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.results import Published
 from mayfly.node.shard.settings import MAX_NUMBER
@@ -37,7 +48,11 @@ def apply_publishes(state: State, position: int, end: int) -> int:
     queue_id = -1
     queue_ttl_ms = -1
     queue_deadline_ms = -1
+    dialect = RABBITMQ
     max_priority = 0
+    default_priority = 0
+    is_stream = False
+    stream_offset = 0
     items: list[Message] = []
     line = _NO_LINE
     messages = 0
@@ -63,23 +78,33 @@ def apply_publishes(state: State, position: int, end: int) -> int:
                     line = queue.ready if queue.moving is None else queue.entry_line(0)
                     items = line.own_end()
                     queue_ttl_ms = queue.ttl_ms
+                    dialect = queue.dialect
                     max_priority = queue.max_priority
+                    default_priority = queue.default_priority
                     queue_deadline_ms = now_ms + queue_ttl_ms if queue_ttl_ms >= 0 else -1
+                    is_stream = queue.stream is not None
+                    stream_offset = queue.stream.next_offset if queue.stream is not None else 0
             messages += 1
             if queue is not None:
-                if ttl_ms < 0:
+                if dialect:
+                    deadline_ms = queue.deadline_ms(now_ms, ttl_ms)
+                elif ttl_ms < 0:
                     deadline_ms = queue_deadline_ms
-                elif queue_ttl_ms < 0 or ttl_ms < queue_ttl_ms:
+                elif not is_stream and (queue_ttl_ms < 0 or ttl_ms < queue_ttl_ms):
                     deadline_ms = now_ms + ttl_ms
                 else:
                     deadline_ms = queue_deadline_ms
                 body_bytes += body_length
                 message = Message(
-                    index, offset, key_length, header_length, body_length, now_ms, deadline_ms, 0, ttl_ms
+                    index, offset, key_length, header_length, body_length, now_ms, deadline_ms, stream_offset,
+                    NO_TTL if is_stream else ttl_ms,
                 )
+                if is_stream:
+                    stream_offset += 1
                 if max_priority:
-                    priority = min(priority_of(data, offset + key_length, header_length), max_priority)
-                    queue.entry_line(priority).append(message.with_priority(priority))
+                    place = place_of(data, offset + key_length, header_length, max_priority, default_priority)
+                if max_priority and (place or queue.moving is not None):
+                    queue.entry_line(place).append(message.with_priority(place))
                 else:
                     if deadline_ms >= 0:
                         timed += 1
@@ -106,6 +131,8 @@ def _count(state: State, queue: Queue, line: Line, messages: int, body_bytes: in
     line.grown()
     queue.ready_bytes += body_bytes
     queue.enqueued += messages
+    if queue.stream is not None:
+        queue.stream.next_offset += messages
     state.applied_messages += messages
     state.expiry_budget += messages
     state.delivery_budget += messages
@@ -137,6 +164,92 @@ def _to_further_queues(
         state.retain(found)
 
 
+class OnePublish:
+    """A PUBLISH or PUBLISH_LATER, as it is read: its content, and the queues it is for. ``content.enqueued_ms`` is
+    when it is due; one that is due now or was before has the time of the entry."""
+
+    __slots__ = ("content", "queue_ids", "stop")
+
+    def __init__(self, state: State, position: int, end: int) -> None:
+        """ShardError when it does not fit."""
+        data = state.data
+        kind = data[position] if position < end else 0
+        if kind not in (PUBLISH, PUBLISH_LATER):
+            raise ShardError(f"PUBLISH expected at {position}")
+        further_at = targets_at(data, position)
+        if further_at > end:
+            raise ShardError(f"PUBLISH at {position} is cut off")
+        _, key_length, extra, header_length, body_length, first, ttl_ms = PUBLISH_HEAD.unpack_from(data, position)
+        offset = further_at + extra * NUMBER_BYTES
+        self.stop: int = offset + key_length + header_length + body_length
+        if self.stop > end or ttl_ms > MAX_NUMBER:
+            raise ShardError(f"PUBLISH at {position} reaches to {self.stop} of {end}, with TTL {ttl_ms}")
+        due_ms = state.time_ms
+        if kind == PUBLISH_LATER:
+            (asked_ms,) = NUMBER.unpack_from(data, position + _HEAD_BYTES)
+            due_ms = max(due_ms, _due_ms(state, data[position + 1], asked_ms))
+        self.content = Message(
+            state.index, offset, key_length, header_length, body_length, due_ms, NO_DEADLINE, 0, ttl_ms
+        )
+        self.queue_ids: list[int] = [first]
+        if extra:
+            self.queue_ids += unpack_numbers(data, further_at, extra, offset)
+
+
+def _due_ms(state: State, form: int, due_ms: int) -> int:
+    """The shard time at which a PUBLISH_LATER is due."""
+    if form > AT or due_ms > MAX_NUMBER:
+        raise ShardError(f"PUBLISH_LATER in the form {form}, due {due_ms}, at most {MAX_NUMBER} expected")
+    return state.time_ms + due_ms if form == AFTER else due_ms
+
+
+def apply_publish_later(state: State, position: int, end: int) -> int:
+    """Apply the PUBLISH_LATER at ``position`` and all that follow it without a break; where they end (RULES S2).
+
+    ShardError when one does not fit; those before it are applied.
+    """
+    data = state.data
+    while position < end and data[position] == PUBLISH_LATER:
+        position = _apply_one_later(state, position, end)
+    return position
+
+
+def _apply_one_later(state: State, position: int, end: int) -> int:
+    one = OnePublish(state, position, end)
+    if len(one.queue_ids) == 1:
+        queue = state.queues.get(one.queue_ids[0])
+        content = one.content
+        due_ms = content.enqueued_ms
+        if queue is not None and due_ms > state.time_ms and queue.allows_schedule:
+            # As most do: nobody else needs the content.
+            if content.ttl_ms >= 0 or queue.ttl_ms >= 0:
+                content.deadline_ms = queue.deadline_ms(due_ms, content.ttl_ms)
+            state.schedule(queue, content)
+            state.retain(1)
+            return one.stop
+    for queue_id in one.queue_ids:
+        queue = state.queues.get(queue_id)
+        if queue is None:
+            state.missing_targets += 1
+        else:
+            _take(state, queue, one.content)
+    return one.stop
+
+
+def _take(state: State, queue: Queue, content: Message) -> None:
+    """Put the content into a queue: to wait if it is not due and the queue allows it, else to be ready."""
+    due_ms = content.enqueued_ms
+    waits = due_ms > state.time_ms and queue.allows_schedule
+    if not waits:
+        due_ms = state.time_ms
+    message = content.enqueued_at(due_ms, queue.deadline_ms(due_ms, content.ttl_ms))
+    if waits:
+        state.schedule(queue, message)
+    else:
+        state.enqueue(queue, message)
+    state.retain(1)
+
+
 def apply_guarded(state: State, position: int, end: int, results: list[object]) -> int:
     """Apply the PUBLISH_GUARDED at ``position`` with the PUBLISHes it announces; where they end.
 
@@ -148,21 +261,13 @@ def apply_guarded(state: State, position: int, end: int, results: list[object]) 
     position += LIST_HEAD.size
     refused: list[int] = []
     for number in range(count):
-        if position + _HEAD_BYTES > end or data[position] != PUBLISH:
+        if position >= end or data[position] not in (PUBLISH, PUBLISH_LATER):
             raise ShardError(f"PUBLISH {number} of {count} expected at {position}")
-        _, key_length, extra, header_length, body_length, first, ttl_ms = PUBLISH_HEAD.unpack_from(data, position)
-        targets_at = position + _HEAD_BYTES
-        offset = targets_at + extra * NUMBER_BYTES
-        position = offset + key_length + header_length + body_length
-        if position > end or ttl_ms > MAX_NUMBER:
-            raise ShardError(f"PUBLISH at {offset} reaches to {position} of {end}, with TTL {ttl_ms}")
-        content = Message(
-            state.index, offset, key_length, header_length, body_length, state.time_ms, NO_DEADLINE, 0, ttl_ms
-        )
-        taken = _offer(state, first, content)
-        if extra:
-            for target in unpack_numbers(data, targets_at, extra, offset):
-                taken = _offer(state, target, content) and taken
+        one = OnePublish(state, position, end)
+        position = one.stop
+        taken = True
+        for target in one.queue_ids:
+            taken = _offer(state, target, one.content) and taken
         if not taken:
             refused.append(number)
     results.append(Published(refused))
@@ -175,12 +280,13 @@ def _offer(state: State, queue_id: int, content: Message) -> bool:
     if queue is None:
         state.missing_targets += 1
         return True
-    if queue.refuses and not has_room(state, queue, content.body_length):
+    body_bytes = content.body_length
+    waits = content.enqueued_ms > state.time_ms and queue.allows_schedule
+    if queue.refuses and not (has_room(state, queue, body_bytes) and (not waits or queue.fits(body_bytes))):
         queue.refused += 1
         if queue.refusals_die:
             state.retain(1)
             state.died(queue, content, MAXLEN)
         return False
-    state.enqueue(queue, content.enqueued_at(state.time_ms, queue.deadline_ms(state.time_ms, content.ttl_ms)))
-    state.retain(1)
+    _take(state, queue, content)
     return True

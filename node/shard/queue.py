@@ -4,21 +4,35 @@ from typing import Final
 
 from mayfly.node.shard.consumers import Consumers, Holder
 from mayfly.node.shard.counts import Counts
+from mayfly.node.shard.dialect import DIALECTS, LAVINMQ, OTTERMQ, RABBITMQ, ttl_rule
 from mayfly.node.shard.lease import Lease
 from mayfly.node.shard.line import PIECE, Line
-from mayfly.node.shard.message import deadline_ms
+from mayfly.node.shard.message import Message, deadline_ms
 from mayfly.node.shard.moving import Moving
+from mayfly.node.shard.priority import place_of_default
 from mayfly.node.shard.retiming import Retiming
+from mayfly.node.shard.retries import Retries
+from mayfly.node.shard.schedule import Schedule
 from mayfly.node.shard.settings import DROP_HEAD, REJECT_PUBLISH_DLX, ShardQueueSettings, decode_terms
+from mayfly.node.shard.stream import Stream
 
 UNLIMITED: Final = 1 << 62
+_LAVINMQ_ZERO: Final = ttl_rule(LAVINMQ, 0)
 _NO_HOLDERS: Final[dict[int, Holder]] = {}
 _NO_SOURCES: Final[dict[int, int]] = {}
 """What all queues that nobody holds messages of, or that no dead letters came to, have in common; never changed."""
 
 
+def retries_of(terms: ShardQueueSettings) -> Retries:
+    """What these terms, which have some, say of messages that come back."""
+    return Retries(
+        terms.retry_ways, terms.retry_min_ms, terms.retry_max_ms, terms.retry_multiplier, terms.retry_counts_all,
+        terms.retry_jitter_ppm,
+    )
+
+
 class Level:
-    """The lines of one priority above 0."""
+    """The lines of one priority, ``priority`` is its place (`node.shard.priority`): any but 0."""
 
     __slots__ = ("priority", "ready", "returned")
 
@@ -35,17 +49,25 @@ _NO_LEVELS: Final[list[Level]] = []
 class Queue(Counts):
     """A row in the shard's state.
 
-    ``levels`` are the lines of the priorities above 0, the highest first; ``returned`` and ``ready`` have the others,
-    in most queues all messages. ``returned`` comes before ``ready``: messages that came back, in order of their
-    return, then those never delivered (and, without a delivery limit, those requeued by a consumer, at the end).
+    ``levels`` are the lines of the places (`node.shard.priority`) above 0, the highest first; ``returned`` and
+    ``ready`` have the others, in most queues all messages. ``returned`` comes before ``ready``: messages that came
+    back, in order of their return, then those never delivered (and, without a delivery limit, those requeued by a
+    consumer, at the end). With a ``default_priority`` all that came back is in ``returned``, whatever its priority, and
+    first of all, as in RabbitMQ's quorum queues (RULES Q2).
     ``received`` has, per source of transfers, the highest sequence enqueued (RULES D6); rows stay as long
     as the queue. ``touched`` marks work for the end of the entry.
 
     A queue with a limit either ``drops`` its oldest messages or ``refuses`` new ones; with ``refusals_die`` these
     are dead-lettered.
+    ``dialect`` is that of its TTLs (`node.shard.dialect`), and ``ttl_ms`` the TTL rule that follows from it: without a
+    dialect of its own its TTL.
     ``retiming`` says which deadlines are others by now than messages that were held then say.
     ``moving``: what a queue has besides that has come from another shard or gone to one. Of one that has left, its
     row stays for what is held and published here (`node.shard.departing`).
+    ``schedule`` has the messages that wait for their time, None while there are none; of what nobody holds they are not
+    *ready*, but count towards its limits (RULES S2, S3). Publishes may wait where it ``allows_schedule``, and where it
+    has ``retries`` what comes back does.
+    ``stream``: what one has besides that is a stream (`node.shard.stream`); decided once, at its creation.
     ``kept`` says that the lease has run out and the queue stays until it is empty (RULES L11).
 
     A node has as many of these as the cluster has queues, and most of them are idle: what an idle queue does not need
@@ -58,8 +80,10 @@ class Queue(Counts):
         "auto_delete",
         "consumers",
         "dead_letters",
+        "default_priority",
         "deleted",
         "delivery_limit",
+        "dialect",
         "drops",
         "expires_ms",
         "held_bytes",
@@ -77,10 +101,11 @@ class Queue(Counts):
         "ready",
         "ready_bytes",
         "received",
-        "refusals_die",
         "refuses",
         "retiming",
         "returned",
+        "schedule",
+        "stream",
         "terms_bytes",
         "touched",
         "ttl_ms",
@@ -110,38 +135,42 @@ class Queue(Counts):
         self.touched = False
         self.deleted = False
         self.moving: Moving | None = None
+        self.schedule: Schedule | None = None
         self._settings: ShardQueueSettings | None = None
         self.terms_bytes = terms_bytes
         self.retiming: Retiming | None = None
+        self.stream: Stream | None = Stream() if terms.is_stream else None
         self.ttl_ms = -1
+        self.dialect = RABBITMQ
         self.expires_ms = -1
         self.delivery_limit = -1
         self.max_priority = 0
+        self.default_priority = 0
         self.dead_letters = False
         self.auto_delete = False
         self.max_length = UNLIMITED
         self.max_length_bytes = UNLIMITED
         self.drops = False
         self.refuses = False
-        self.refusals_die = False
         self.configure(terms, terms_bytes)
 
     def configure(self, terms: ShardQueueSettings, terms_bytes: bytes) -> None:
         """Take over the terms (which queue has a single active consumer is decided once, at its creation)."""
         self._settings = None
         self.terms_bytes = terms_bytes
-        self.ttl_ms = -1 if terms.message_ttl_ms is None else terms.message_ttl_ms
+        self.dialect = DIALECTS.index(terms.ttl_dialect)
+        self.ttl_ms = ttl_rule(self.dialect, -1 if terms.message_ttl_ms is None else terms.message_ttl_ms)
         self.expires_ms = -1 if terms.expires_ms is None else terms.expires_ms
         self.delivery_limit = -1 if terms.delivery_limit is None else terms.delivery_limit
         self.dead_letters = terms.dead_letter_exchange is not None
         self.auto_delete = terms.auto_delete
         self.max_priority = terms.max_priority
+        self.default_priority = terms.default_priority
         self.max_length = UNLIMITED if terms.max_length is None else terms.max_length
         self.max_length_bytes = UNLIMITED if terms.max_length_bytes is None else terms.max_length_bytes
         limited = terms.max_length is not None or terms.max_length_bytes is not None
         self.drops = limited and terms.overflow == DROP_HEAD
         self.refuses = limited and terms.overflow != DROP_HEAD
-        self.refusals_die = terms.overflow == REJECT_PUBLISH_DLX and self.dead_letters
 
     @property
     def settings(self) -> ShardQueueSettings:
@@ -151,6 +180,11 @@ class Queue(Counts):
             settings = decode_terms(self.terms_bytes, self.vhost, self.name)
             self._settings = settings
         return settings
+
+    @property
+    def refusals_die(self) -> bool:
+        """Whether what it refuses is dead-lettered. Asked only where something is refused, so no queue keeps it."""
+        return self.dead_letters and self.settings.overflow == REJECT_PUBLISH_DLX
 
     @property
     def has_left(self) -> bool:
@@ -209,6 +243,22 @@ class Queue(Counts):
                 count += level.ready.count() + level.returned.count()
         return count
 
+    def scheduled_count(self) -> int:
+        """Messages that wait for their time."""
+        return 0 if self.schedule is None else self.schedule.count
+
+    def waiting_count(self) -> int:
+        """All that nobody holds: ready or scheduled."""
+        return self.ready_count() if self.schedule is None else self.ready_count() + self.schedule.count
+
+    def waiting_bytes(self) -> int:
+        """Bytes of the bodies of these."""
+        return self.ready_bytes if self.schedule is None else self.ready_bytes + self.schedule.body_bytes
+
+    def has_waiting(self) -> bool:
+        """Whether ``waiting_count`` is not 0."""
+        return self.schedule is not None or self.has_ready()
+
     def has_ready(self) -> bool:
         """Whether ``ready_count`` is not 0."""
         if self.ready.items or self.returned.items:
@@ -220,7 +270,7 @@ class Queue(Counts):
         return False
 
     def level(self, priority: int) -> Level:
-        """The lines of a priority above 0, made when there are none; they stay."""
+        """The lines of a place above 0, made when there are none; they stay."""
         place = 0
         for level in self.levels:
             if level.priority == priority:
@@ -236,29 +286,71 @@ class Queue(Counts):
         return made
 
     def ready_line(self, priority: int) -> Line:
-        """Where a message of this priority waits that was never delivered."""
+        """Where a message of this place waits that was never delivered."""
         return self.level(priority).ready if priority else self.ready
 
     def returned_line(self, priority: int) -> Line:
-        """Where a message of this priority waits that came back."""
-        return self.level(priority).returned if priority else self.returned
+        """Where a message of this place waits that came back."""
+        return self.level(priority).returned if priority and not self.default_priority else self.returned
 
     def lines(self) -> list[Line]:
-        """All lines, in the order in which messages leave the queue; ``ready`` is the last."""
-        lines: list[Line] = []
+        """All lines, in the order in which messages leave the queue."""
+        if not self.default_priority:
+            lines: list[Line] = []
+            for level in self.levels:
+                lines += (level.returned, level.ready)
+            lines += (self.returned, self.ready)
+            return lines
+        # What came back when returns still had their priorities is in the lines of these.
+        lines = [self.returned]
+        below: list[Line] = []
+        middle = place_of_default(self.default_priority)
         for level in self.levels:
-            lines += (level.returned, level.ready)
-        lines += (self.returned, self.ready)
+            (lines if level.priority > middle else below).extend((level.returned, level.ready))
+        return [*lines, self.ready, *below]
+
+    @property
+    def allows_schedule(self) -> bool:
+        """Whether publishes may say when they are due (RULES S2); of a stream none waits, whatever a policy says."""
+        return self.settings.allow_schedule and self.stream is None
+
+    @property
+    def retries(self) -> Retries | None:
+        """How what comes back waits (RULES S5); None if it does not."""
+        return retries_of(self.settings) if self.settings.retry_ways and self.stream is None else None
+
+    def wait(self, message: Message) -> None:
+        """The message, which is no longer anywhere else, waits until its ``enqueued_ms``."""
+        if self.schedule is None:
+            self.schedule = Schedule(self.ready.piece)
+        self.schedule.put(message)
+
+    def take_scheduled(self, until_ms: int, most: int) -> list[Message]:
+        """The first of what is scheduled, at most so many, that are due then; they leave."""
+        if self.schedule is None:
+            return []
+        taken = self.schedule.take(until_ms, most)
+        if not self.schedule.count:
+            self.schedule = None
+        return taken
+
+    def leave_schedule(self) -> list[Line]:
+        """All that is scheduled leaves, as lines."""
+        if self.schedule is None:
+            return []
+        lines = self.schedule.lines()
+        self.schedule = None
         return lines
 
     def is_over_limit(self) -> bool:
-        """Whether more is ready than may be. What is held does not count, as in RabbitMQ's quorum queues."""
-        return self.ready_count() > self.max_length or self.ready_bytes > self.max_length_bytes
+        """Whether more is ready or scheduled than may be. What is held does not count, as in RabbitMQ's quorum queues.
+        """
+        return self.waiting_count() > self.max_length or self.waiting_bytes() > self.max_length_bytes
 
     def fits(self, body_bytes: int) -> bool:
-        """Whether one more message with such a body may be ready."""
+        """Whether one more message with such a body may be ready or scheduled."""
         return (
-            self.ready_count() < self.max_length and self.ready_bytes + body_bytes <= self.max_length_bytes
+            self.waiting_count() < self.max_length and self.waiting_bytes() + body_bytes <= self.max_length_bytes
         )
 
     def is_returning(self) -> bool:
@@ -267,7 +359,21 @@ class Queue(Counts):
 
     def is_empty(self) -> bool:
         """Whether it has no messages at all, held ones included."""
-        return self.held_count == 0 and self.ready_count() == 0
+        return self.held_count == 0 and self.waiting_count() == 0
+
+    def next_due_ms(self) -> int:
+        """When this queue has something to do by itself, -1 for never as things are: the earliest deadline of the heads
+        of its lines, or when the first of what is scheduled is due."""
+        deadline_ms = -1 if self.is_lazy else self.next_deadline_ms()
+        if self.schedule is None:
+            return deadline_ms
+        due_ms = self.schedule.next_due_ms()
+        return due_ms if deadline_ms < 0 or 0 <= due_ms < deadline_ms else deadline_ms
+
+    @property
+    def is_lazy(self) -> bool:
+        """Whether nothing expires but when it is looked at: to be delivered, got, or put back (RULES X1)."""
+        return self.dialect == OTTERMQ
 
     def next_deadline_ms(self) -> int:
         """The earliest deadline of the heads of its lines, -1 for none: when this queue has something to expire."""
@@ -281,4 +387,6 @@ class Queue(Counts):
 
     def deadline_ms(self, now_ms: int, ttl_ms: int) -> int:
         """The deadline of a message enqueued now with this TTL of its own, -1 for none (RULES T3, T4)."""
+        if self.dialect == LAVINMQ and self.consumers.bands and (ttl_ms == 0 or self.ttl_ms == _LAVINMQ_ZERO):
+            return -1
         return deadline_ms(now_ms, ttl_ms, self.ttl_ms)

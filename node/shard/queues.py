@@ -122,20 +122,24 @@ def _update(state: State, queue: Queue, terms: ShardQueueSettings, terms_bytes: 
         for line in queue.lines():
             if line.items:
                 line.retime(queue.ttl_ms)
+        if queue.schedule is not None:
+            queue.schedule.retime(queue.ttl_ms)
         queue.retiming = Retiming(queue.ttl_ms, state.index, position) if queue.held_count else None
 
 
 def purge(state: State, queue_id: int) -> Result:
-    """What is ready goes, without being dead-lettered; what is held stays (RULES T13)."""
+    """What is ready or scheduled goes, without being dead-lettered; what is held stays (RULES T13)."""
     queue = state.queues.get(queue_id)
     if queue is None:
         return gone(state, queue_id)
     elsewhere = _not_all_here(state, queue)
     if elsewhere is not None:
         return elsewhere
+    if queue.stream is not None:
+        return Purged(0)
     catch_up(state, queue)
-    count = queue.ready_count()
-    _let_go(state, queue, [line.leave() for line in queue.lines()])
+    count = queue.waiting_count()
+    _let_go(state, queue, [*[line.leave() for line in queue.lines()], *queue.leave_schedule()])
     queue.ready_bytes = 0
     state.touch(queue)
     return Purged(count)
@@ -175,11 +179,11 @@ def delete_queue(state: State, queue_id: int, if_unused: bool, if_empty: bool) -
     if if_unused and (queue.consumers.count or (queue.moving is not None and queue.moving.guests)):
         return Refused(IN_USE)
     catch_up(state, queue)
-    ready = queue.ready_count()
-    if if_empty and ready:
+    waiting = queue.waiting_count()
+    if if_empty and waiting:
         return Refused(NOT_EMPTY)
     remove_queue(state, queue, DELETED)
-    return Deleted(ready)
+    return Deleted(waiting)
 
 
 def expire_queue(state: State, queue_id: int, epoch: int) -> None:
@@ -233,7 +237,7 @@ def remove_queue(state: State, queue: Queue, reason: str) -> None:
     # As they are: there may be millions in them, and nobody else needs them.
     held = Line(state.messages_per_piece)
     held.put_together(messages, deque(), [], 0)
-    lines = [held, *[line.leave() for line in queue.lines()]]
+    lines = [held, *[line.leave() for line in queue.lines()], *queue.leave_schedule()]
     count = sum([line.count() for line in lines])
     if reason == EXPIRED and queue.settings.expires_dead_letter and queue.dead_letters:
         _leave_behind(state, queue, queue.settings, lines)

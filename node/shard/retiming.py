@@ -9,7 +9,8 @@ from mayfly.node.shard.message import Message, deadline_ms
 
 
 class Retiming:
-    """All that was enqueued before a place in the log has its deadline by this TTL of the queue, -1 for none."""
+    """All that was enqueued before a place in the log has its deadline by this TTL of the queue, -1 for none,
+    or by this TTL rule (`node.shard.dialect`)."""
 
     __slots__ = ("index", "offset", "ttl_ms")
 

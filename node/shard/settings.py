@@ -3,10 +3,11 @@
 A plain class, written as a msgpack array: mypyc keeps no annotations, so a msgspec Struct can't be compiled.
 """
 
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 
+from mayfly.node.shard.dialect import DIALECTS
 from mayfly.node.shard.errors import ShardError
 
 
@@ -21,24 +22,39 @@ class ShardQueueSettings:
     ``max_length`` messages and ``max_length_bytes`` of bodies may be ready; ``overflow`` says what happens to more
     (DROP_HEAD, REJECT_PUBLISH, REJECT_PUBLISH_DLX). ``expires_if_empty``, ``expires_dead_letter``: RULES L11.
     ``max_priority``: messages of higher priority come first, all above it count as this one; 0 for none.
+    ``default_priority``: of messages that name none, 0 but for quorum queues, in which what comes back goes before all
+    else (RULES Q2). ``ttl_dialect``: one of `node.shard.dialect.DIALECTS` (RULES X1).
+    ``allow_schedule``: publishes may say when they are due (RULES S2). ``retry_*``: what `node.shard.retries.Retries`
+    is made of; ``retry_ways`` 0: nothing waits that comes back (S5).
+    ``is_stream``: its messages stay, for ``message_ttl_ms`` if that is set, whatever TTL they bring (RULES J1).
     """
 
     __slots__ = (
+        "allow_schedule",
         "auto_delete",
         "dead_letter_at_most_once",
         "dead_letter_exchange",
         "dead_letter_routing_key",
+        "default_priority",
         "delivery_limit",
         "expires_dead_letter",
         "expires_if_empty",
         "expires_ms",
+        "is_stream",
         "max_length",
         "max_length_bytes",
         "max_priority",
         "message_ttl_ms",
         "name",
         "overflow",
+        "retry_counts_all",
+        "retry_jitter_ppm",
+        "retry_max_ms",
+        "retry_min_ms",
+        "retry_multiplier",
+        "retry_ways",
         "single_active_consumer",
+        "ttl_dialect",
         "ttl_retroactive",
         "vhost",
     )
@@ -62,6 +78,16 @@ class ShardQueueSettings:
         expires_if_empty: bool = False,
         expires_dead_letter: bool = False,
         max_priority: int = 0,
+        default_priority: int = 0,
+        ttl_dialect: str = "rabbitmq",
+        allow_schedule: bool = False,
+        retry_ways: int = 0,
+        retry_min_ms: int = 0,
+        retry_max_ms: int = 0,
+        retry_multiplier: int = 0,
+        retry_counts_all: bool = False,
+        retry_jitter_ppm: int = 0,
+        is_stream: bool = False,
     ) -> None:
         self.vhost = vhost
         self.name = name
@@ -80,6 +106,16 @@ class ShardQueueSettings:
         self.expires_if_empty = expires_if_empty
         self.expires_dead_letter = expires_dead_letter
         self.max_priority = max_priority
+        self.default_priority = default_priority
+        self.ttl_dialect = ttl_dialect
+        self.allow_schedule = allow_schedule
+        self.retry_ways = retry_ways
+        self.retry_min_ms = retry_min_ms
+        self.retry_max_ms = retry_max_ms
+        self.retry_multiplier = retry_multiplier
+        self.retry_counts_all = retry_counts_all
+        self.retry_jitter_ppm = retry_jitter_ppm
+        self.is_stream = is_stream
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ShardQueueSettings) and encode_settings(self) == encode_settings(other)
@@ -104,10 +140,16 @@ _NAMES: Final = 2
 with a hundred thousand others."""
 
 # In the order of the constructor. New ones go at the end: an array from before them is still read.
-_FIELD_TYPES: Final = (
+_FIELD_TYPES: Final[tuple[Any, ...]] = (
     str, str, int | None, int | None, str | None, str | None, int | None, bool, bool, bool, bool,
-    int | None, int | None, str, bool, bool, int,
+    int | None, int | None, str, bool, bool, int, int, str,
+    bool, int, int, int, int, bool, int, bool,
 )
+_LATER: Final[tuple[object, ...]] = (0, "rabbitmq", False, 0, 0, 0, 0, False, 0, False)
+"""What the last fields are in most queues: those that came with level 8 or later. They are left out from the end on
+where they are so, and each is something else only where the cluster's level is high enough: nobody is given what it
+can't read."""
+_ALWAYS: Final = len(_FIELD_TYPES) - len(_LATER)
 _Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=MAX_NUMBER)]
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(list[str | int | bool | None])
@@ -118,7 +160,7 @@ _whole_decoder: Final = msgspec.msgpack.Decoder(
         _Number | None, _Number | None, str, bool, bool, _Number,
     ]
 )  # fmt: skip
-"""Takes what this release writes in one go, and nothing that `_values` refuses."""
+"""Takes what is written for most queues in one go, and nothing that `_values` refuses."""
 _terms_decoder: Final = msgspec.msgpack.Decoder(
     tuple[
         _Number | None, _Number | None, str | None, str | None, _Number | None, bool, bool, bool, bool,
@@ -146,25 +188,44 @@ def _fields(settings: ShardQueueSettings) -> tuple[object, ...]:
         settings.expires_if_empty,
         settings.expires_dead_letter,
         settings.max_priority,
+        settings.default_priority,
+        settings.ttl_dialect,
+        settings.allow_schedule,
+        settings.retry_ways,
+        settings.retry_min_ms,
+        settings.retry_max_ms,
+        settings.retry_multiplier,
+        settings.retry_counts_all,
+        settings.retry_jitter_ppm,
+        settings.is_stream,
     )
+
+
+def _written(settings: ShardQueueSettings) -> tuple[object, ...]:
+    """The fields up to the last that is not as in most queues."""
+    fields = _fields(settings)
+    count = len(fields)
+    while count > _ALWAYS and fields[count - 1] == _LATER[count - 1 - _ALWAYS]:
+        count -= 1
+    return fields[:count]
 
 
 def encode_settings(settings: ShardQueueSettings) -> bytes:
     """The settings as the bytes CREATE_QUEUE carries; equal settings give equal bytes."""
-    return _encoder.encode(_fields(settings))
+    return _encoder.encode(_written(settings))
 
 
 def encode_terms(settings: ShardQueueSettings) -> bytes:
     """All but vhost and name, as UPDATE_QUEUES carries it; equal terms give equal bytes."""
-    return _encoder.encode(_fields(settings)[_NAMES:])
+    return _encoder.encode(_written(settings)[_NAMES:])
 
 
 def decode_terms(data: bytes, vhost: str = "", name: str = "") -> ShardQueueSettings:
     """The settings of a queue with these names and the terms in ``data``; ShardError when they are none."""
     try:
         settings = ShardQueueSettings(vhost, name, *_terms_decoder.decode(data))
-    except (msgspec.MsgspecError, ValueError) as error:
-        raise ShardError(f"terms of queues that can't be read: {error}") from error
+    except (msgspec.MsgspecError, ValueError):
+        settings = _settings(vhost, name, *_values(data, _NAMES))
     return _checked(settings)
 
 
@@ -180,16 +241,21 @@ def decode_settings(data: bytes) -> ShardQueueSettings:
 def _checked(settings: ShardQueueSettings) -> ShardQueueSettings:
     if settings.overflow not in _OVERFLOWS:
         raise ShardError(f"queue settings with the overflow {settings.overflow!r}, one of {_OVERFLOWS} expected")
+    if settings.ttl_dialect not in DIALECTS:
+        raise ShardError(f"queue settings with the TTL dialect {settings.ttl_dialect!r}, one of {DIALECTS} expected")
     return settings
 
 
-def _values(data: bytes) -> list[str | int | bool | None]:
-    """One by one: for the settings of an earlier release, and to say what is wrong with others."""
+def _values(data: bytes, first: int = 0) -> list[str | int | bool | None]:
+    """One by one, from the ``first`` field on: for those of fewer queues, or of an earlier release, and to say what is
+    wrong with others. Terms, which are without names, have all that every release has written."""
     try:
         values = _decoder.decode(data)
-        if len(values) > len(_FIELD_TYPES):
-            raise ShardError(f"queue settings of a newer release: {len(values)} fields")
-        for value, wanted in zip(values, _FIELD_TYPES, strict=False):
+        if first + len(values) > len(_FIELD_TYPES):
+            raise ShardError(f"queue settings of a newer release: {first + len(values)} fields")
+        if first and first + len(values) < _ALWAYS:
+            raise ShardError(f"terms of queues that can't be read: {len(values)} fields")
+        for value, wanted in zip(values, _FIELD_TYPES[first:], strict=False):
             msgspec.convert(value, wanted)
             if isinstance(value, int) and not 0 <= value <= MAX_NUMBER:
                 raise ShardError(f"queue settings with the number {value}, at most {MAX_NUMBER} expected")

@@ -51,6 +51,8 @@ def apply_settle(state: State, session: tuple[int, int], position: int, end: int
         # A node may know the level before the shard is told; its snapshots have no place for such counts until then.
         outcome = REQUEUE if outcome == GIVE_BACK else REJECT
     queue = state.queues.get(queue_id)
+    if outcome != ACK and queue is not None and queue.stream is not None:
+        outcome = ACK
     holders = state.sessions.get(session)
     if queue is None or holders is None:
         return stop

@@ -22,7 +22,7 @@ from mayfly.node.shard.line import PIECE
 from mayfly.node.shard.missed import missed
 from mayfly.node.shard.moves import move_in_command
 from mayfly.node.shard.outbox import Death, Lane
-from mayfly.node.shard.publish import apply_publishes
+from mayfly.node.shard.publish import apply_publish_later, apply_publishes
 from mayfly.node.shard.queue import UNLIMITED, Queue
 from mayfly.node.shard.results import GetResult
 from mayfly.node.shard.returns import settle_returning
@@ -108,6 +108,8 @@ class Shard:
                     position = apply_publishes(state, position, end)
                 elif kind == commands.SETTLE:
                     position = settle.apply_settle(state, required(session), position, end)
+                elif kind == commands.PUBLISH_LATER:
+                    position = apply_publish_later(state, position, end)
                 elif kind < commands.EXPIRE_DUE:
                     position = apply_client_command(state, kind, session, position, end, results)
                 else:
@@ -158,11 +160,10 @@ class Shard:
         state.overfull.put_back()
 
     def _expire_due(self) -> None:
-        """Serve the queues whose head is due, in the order of their deadlines, as far as the entry's bound
-        goes.
+        """Serve the queues in which something is due, in the order of these times, as far as the entry's bounds go.
         """
         state = self._state
-        while state.expiry_budget > 0:
+        while state.expiry_budget > 0 and state.due_budget > 0:
             due_ms, queue_id = state.message_timers.first()
             if due_ms == NEVER or due_ms > state.time_ms:
                 break
@@ -248,6 +249,7 @@ class Shard:
 
     def _become(self, state: State) -> None:
         state.expiry_lag = self._state.expiry_lag
+        state.due_lag = self._state.due_lag
         for queue in self._state.queues.values():
             queue.consumers.let_go()
         self._state = state
@@ -411,8 +413,8 @@ class Shard:
         queue = self._state.queues.get(queue_id)
         if queue is None or not queue.refuses or queue.refusals_die:
             return ANY_ROOM
-        messages = queue.max_length - queue.ready_count()
-        size_bytes = queue.max_length_bytes - queue.ready_bytes
+        messages = queue.max_length - queue.waiting_count()
+        size_bytes = queue.max_length_bytes - queue.waiting_bytes()
         credit = 0
         if queue.ready_count() == 0:
             # Whatever its size, the first is taken.
@@ -443,6 +445,11 @@ class Shard:
     def expiry_lag(self) -> ExpiryLag:
         """How late what this replica expired was; no part of the state. Not to be changed."""
         return self._state.expiry_lag
+
+    @property
+    def due_lag(self) -> ExpiryLag:
+        """The same of what was scheduled and became ready."""
+        return self._state.due_lag
 
     def queue_statistics(self, queue_id: int) -> QueueStatistics | None:
         """Counts of one queue."""

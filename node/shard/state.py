@@ -6,14 +6,16 @@ from mayfly.cluster.versions import LEVEL_LOWEST
 from mayfly.node.shard.backlog import Backlog
 from mayfly.node.shard.consumers import Holder
 from mayfly.node.shard.counts import Counts
+from mayfly.node.shard.dialect import LAVINMQ
 from mayfly.node.shard.effects import ConsumerCancelled, ConsumerMoved, Deliver
 from mayfly.node.shard.errors import BrokenInvariant
 from mayfly.node.shard.expiry_lag import ExpiryLag
+from mayfly.node.shard.lease import DECLARED
 from mayfly.node.shard.line import PIECE
-from mayfly.node.shard.message import Message
+from mayfly.node.shard.message import NO_TTL, Message
 from mayfly.node.shard.orphans import AllOrphans
 from mayfly.node.shard.outbox import EXPIRED, REASONS, Outbox
-from mayfly.node.shard.priority import priority_of
+from mayfly.node.shard.priority import place_of
 from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.timers import Timers
 from mayfly.node.shard.tombstone import GONE_FOR, Tombstone
@@ -25,7 +27,8 @@ DELIVERIES_PER_ENTRY: Final = 10_000
 """Messages that one entry delivers at most, besides as many as it enqueues itself; the rest is due at once.
 """
 RETURNED_PER_ENTRY: Final = 10_000
-"""Messages that one return may have to be dealt with by its entry, and that one entry deals with of larger ones."""
+"""Messages that one return may have to be dealt with by its entry, and that one entry deals with of larger ones; as
+many that were scheduled become ready in one entry."""
 DELIVERED_BYTES_PER_ENTRY: Final = 4 * 1024 * 1024
 """Bytes of bodies that one entry delivers, besides those it enqueues itself, before it leaves the rest to others: a
 client that reads nothing gets what a few entries deliver until the shard hears of it. One message may go beyond."""
@@ -50,8 +53,8 @@ class State:
     what died of its queue's end.
 
     ``dead_lettered_for`` counts deaths by reason, all but EXPIRED, by far the most frequent one: those are the
-    rest of the queues' ``dead_lettered``. ``gone_for`` counts queues by reason. ``expiry_lag`` is this replica's own
-    and no part of the state.
+    rest of the queues' ``dead_lettered``. ``gone_for`` counts queues by reason. ``expiry_lag`` and ``due_lag``, how
+    late what was scheduled became ready, are this replica's own and no part of the state.
     """
 
     __slots__ = (
@@ -64,6 +67,8 @@ class State:
         "deliveries_per_entry",
         "delivery_budget",
         "delivery_bytes",
+        "due_budget",
+        "due_lag",
         "effects",
         "expiries_per_entry",
         "expiry_budget",
@@ -147,6 +152,7 @@ class State:
         # Of this replica.
         self.terms: dict[bytes, bytes] = {}
         self.expiry_lag = ExpiryLag()
+        self.due_lag = ExpiryLag()
         self.applied_messages = 0
         """Put into queues, and..."""
         self.applied_bytes = 0
@@ -162,6 +168,7 @@ class State:
         self.expiry_budget = 0
         self.delivery_budget = 0
         self.return_budget = 0
+        self.due_budget = 0
         self.delivery_bytes = 0
 
     def begin_entry(self) -> None:
@@ -170,6 +177,7 @@ class State:
         self.expiry_budget = self.expiries_per_entry
         self.delivery_budget = self.deliveries_per_entry
         self.return_budget = self.returned_per_entry
+        self.due_budget = self.returned_per_entry
         self.delivery_bytes = DELIVERED_BYTES_PER_ENTRY
         self.expiry_due = False
 
@@ -249,6 +257,8 @@ class State:
 
     def used(self, queue: Queue, use: str) -> None:
         """A use, one of USES, that renews the lease (RULES L2)."""
+        if use == DECLARED and queue.dialect == LAVINMQ:
+            return  # There consumers and basic.get alone are uses (X1).
         lease = queue.lease
         lease.renew(self.led_ms, self.time_ms)
         lease.last_use = use
@@ -260,12 +270,26 @@ class State:
         if not queue.max_priority:
             return message
         header_at = message.offset + message.key_length
-        priority = min(priority_of(self.data, header_at, message.header_length), queue.max_priority)
-        return message.with_priority(priority)
+        length = message.header_length
+        return message.with_priority(
+            place_of(self.data, header_at, length, queue.max_priority, queue.default_priority)
+        )
+
+    def schedule(self, queue: Queue, message: Message) -> None:
+        """One message of the current entry waits in a queue until its ``enqueued_ms`` (RULES S2); the caller retains
+        the entry."""
+        queue.wait(self.prioritized(queue, message))
+        queue.enqueued += 1
+        self.applied_messages += 1
+        self.expiry_budget += 1
+        self.touch(queue)
 
     def enqueue(self, queue: Queue, message: Message) -> None:
         """Put one message of the current entry at the end of a queue; the caller retains the entry."""
-        message = self.prioritized(queue, message)
+        if queue.stream is not None:
+            message = queue.stream.placed(message, self.time_ms, queue.deadline_ms(self.time_ms, NO_TTL))
+        else:
+            message = self.prioritized(queue, message)
         if message.priority or queue.moving is not None:
             queue.entry_line(message.priority).append(message)
         else:

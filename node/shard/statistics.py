@@ -7,13 +7,17 @@ from mayfly.node.shard.state import State
 
 
 class QueueStatistics(Counts):
-    """One queue: messages and bytes of bodies now, and what happened to it since it was created."""
+    """One queue: messages and bytes of bodies now, and what happened to it since it was created. ``next_due_ms``: the
+    shard time at which the first of what is scheduled is due, -1 for none."""
 
     __slots__ = (
         "consumers",
+        "next_due_ms",
         "queue_id",
         "ready",
         "ready_bytes",
+        "scheduled",
+        "scheduled_bytes",
         "unacknowledged",
         "unacknowledged_bytes",
     )
@@ -24,6 +28,9 @@ class QueueStatistics(Counts):
         self.queue_id = queue.queue_id
         self.ready = queue.ready_count()
         self.ready_bytes = queue.ready_bytes
+        self.scheduled = queue.scheduled_count()
+        self.scheduled_bytes = queue.waiting_bytes() - queue.ready_bytes
+        self.next_due_ms = -1 if queue.schedule is None else queue.schedule.next_due_ms()
         self.unacknowledged = queue.held_count
         self.unacknowledged_bytes = queue.held_bytes
         self.consumers = queue.consumers.count
@@ -35,10 +42,11 @@ class ShardStatistics(Counts):
     ``outbox`` counts deaths without a decision and lane items; ``routed``, ``settled``, ``lost`` and
     ``dropped_*`` are explained at ``Outbox``. ``missing_targets``: publishes to a queue that was gone.
     ``transfers_lost``: dead letters that came for a queue that was gone. ``refused_*``: commands after a gap.
-    ``remains``, as the metric is called: orphaned messages of queues that are gone, still to be dead-lettered or
-    released; ``queue_expired`` have been dead-lettered.
+    ``orphans``: messages of queues that are gone, still to be dead-lettered or released; ``queue_expired`` have been
+    dead-lettered.
     ``dead_lettered_for``: messages by reason (RULES D2). ``gone_for``: queues by reason (L10). ``message_timers``
-    and ``lease_timers``: queues with a head that has a deadline, and with a lease that runs (T13).
+    and ``lease_timers``: queues with a head that has a deadline or with messages that are scheduled, and with a lease
+    that runs (T13).
     """
 
     __slots__ = (
@@ -53,6 +61,7 @@ class ShardStatistics(Counts):
         "lost",
         "message_timers",
         "missing_targets",
+        "orphans",
         "outbox",
         "parked",
         "queue_expired",
@@ -61,8 +70,9 @@ class ShardStatistics(Counts):
         "ready_bytes",
         "refused_routes",
         "refused_transfers",
-        "remains",
         "routed",
+        "scheduled",
+        "scheduled_bytes",
         "settled",
         "tombstones",
         "transfers_lost",
@@ -94,11 +104,13 @@ class ShardStatistics(Counts):
         self.refused_transfers = state.refused_transfers
         self.refused_routes = state.refused_routes
         self.queue_expired = state.queue_expired
-        self.remains = 0
+        self.orphans = 0
         for orphans in state.orphans.in_order():
-            self.remains += orphans.line.count()
+            self.orphans += orphans.line.count()
         self.ready = 0
         self.ready_bytes = 0
+        self.scheduled = 0
+        self.scheduled_bytes = 0
         self.unacknowledged = 0
         self.unacknowledged_bytes = 0
         self.consumers = 0
@@ -113,6 +125,8 @@ class ShardStatistics(Counts):
         """Count a queue of the shard; each is to be counted once."""
         self.ready += queue.ready_count()
         self.ready_bytes += queue.ready_bytes
+        self.scheduled += queue.scheduled_count()
+        self.scheduled_bytes += queue.waiting_bytes() - queue.ready_bytes
         self.unacknowledged += queue.held_count
         self.unacknowledged_bytes += queue.held_bytes
         self.consumers += queue.consumers.count

@@ -6,8 +6,7 @@ from mayfly.node.shard.commands import (
     LIST,
     NUMBER,
     NUMBER_PAIR,
-    PUBLISH,
-    PUBLISH_HEAD,
+    PUBLISH_LATER,
     RANGE,
     REJECT,
     SETTLE,
@@ -18,11 +17,9 @@ from mayfly.node.shard.commands import (
 from mayfly.node.shard.delivery import has_room_for
 from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.holders import find
-from mayfly.node.shard.message import OVERHEAD_BYTES
-from mayfly.node.shard.packing import NUMBER_BYTES, unpack_numbers
-from mayfly.node.shard.publish import apply_publishes
+from mayfly.node.shard.packing import unpack_numbers
+from mayfly.node.shard.publish import OnePublish, apply_publish_later, apply_publishes
 from mayfly.node.shard.results import FULL, NOT_HELD, Applied, Refused
-from mayfly.node.shard.settings import MAX_NUMBER
 from mayfly.node.shard.settle import apply_settle
 from mayfly.node.shard.state import State
 
@@ -56,8 +53,10 @@ def apply_transaction(state: State, session: tuple[int, int], position: int, end
     if _is_too_much(state, asked):
         results.append(Refused(FULL))
         return stop
-    apply_publishes(state, first, settles_at)
-    after = settles_at
+    after = first
+    while after < settles_at:
+        later = state.data[after] == PUBLISH_LATER
+        after = apply_publish_later(state, after, settles_at) if later else apply_publishes(state, after, settles_at)
     while after < stop:
         after = apply_settle(state, session, after, stop)
     results.append(Applied())
@@ -67,23 +66,14 @@ def apply_transaction(state: State, session: tuple[int, int], position: int, end
 def _read_publish(state: State, position: int, stop: int, asked: dict[int, tuple[int, int, int]]) -> int:
     """Where the PUBLISH at ``position`` ends; adds to ``asked``, by queue that may refuse: messages, bytes of bodies,
     and what they count for in a consumer's window."""
-    data = state.data
-    if position + PUBLISH_HEAD.size > stop or data[position] != PUBLISH:
-        raise ShardError(f"PUBLISH of a TRANSACTION expected at {position}")
-    _, key_length, extra, header_length, body_length, target, ttl_ms = PUBLISH_HEAD.unpack_from(data, position)
-    targets_at = position + PUBLISH_HEAD.size
-    offset = targets_at + extra * NUMBER_BYTES
-    after: int = offset + key_length + header_length + body_length
-    if after > stop or ttl_ms > MAX_NUMBER:
-        raise ShardError(f"PUBLISH at {position} reaches to {after} of {stop}, with TTL {ttl_ms}")
-    targets = [target, *unpack_numbers(data, targets_at, extra, offset)] if extra else [target]
-    for queue_id in targets:
+    one = OnePublish(state, position, stop)
+    content = one.content
+    for queue_id in one.queue_ids:
         queue = state.queues.get(queue_id)
         if queue is not None and queue.refuses:
             messages, body_bytes, counted_bytes = asked.get(queue_id, (0, 0, 0))
-            counted_bytes += OVERHEAD_BYTES + key_length + header_length + body_length
-            asked[queue_id] = (messages + 1, body_bytes + body_length, counted_bytes)
-    return after
+            asked[queue_id] = (messages + 1, body_bytes + content.body_length, counted_bytes + content.counted_bytes)
+    return one.stop
 
 
 def _end_of_settle(data: bytes, position: int, stop: int) -> int:

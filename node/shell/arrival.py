@@ -23,6 +23,7 @@ from mayfly.node.membership.forming import FORMING, FOUND, Forming
 from mayfly.node.membership.identity import Identity, KnownMembers, MalformedIdentity
 from mayfly.node.operating.ports.metrics import Metric
 from mayfly.node.operating.ports.queue_selection import QueueSelection
+from mayfly.node.operating.ports.rabbitmq_metrics import MetricsSelection
 from mayfly.node.settings import NodeSettings
 from mayfly.node.settings.kinds import Address
 from mayfly.node.shell.data_folder import DataFolder, OwnRecord, random_name
@@ -313,6 +314,14 @@ class _Arrival:
         return {"current": False, "reason": self._forming.describe(_now_ms())}
 
     def queue_metrics(self, rows: Sequence[Mapping[str, Any]], left_out: int) -> Sequence[Metric]:
+        """None."""
+        return []
+
+    async def rabbitmq_metrics(self, wanted: MetricsSelection) -> Sequence[Metric]:
+        """None."""
+        return []
+
+    def rabbitmq_queue_metrics(self, rows: Sequence[Mapping[str, Any]], wanted: MetricsSelection) -> Sequence[Metric]:
         """None."""
         return []
 

@@ -22,20 +22,27 @@ from mayfly.node.engine.drain import DrainSettings
 from mayfly.node.engine.engine import Engine
 from mayfly.node.http.server import HttpServer, HttpSettings, PagePorts
 from mayfly.node.operating.access import Access
+from mayfly.node.operating.acting import Acting
 from mayfly.node.operating.clients import Clients
 from mayfly.node.operating.cluster_control import ClusterControl
 from mayfly.node.operating.data_copies import DataCopies
 from mayfly.node.operating.dead_letters import DeadLetters
 from mayfly.node.operating.freshness import Freshness
 from mayfly.node.operating.groups import Groups
+from mayfly.node.operating.health_checks import HealthChecks
 from mayfly.node.operating.import_and_export import Definitions
-from mayfly.node.operating.management import Management
+from mayfly.node.operating.management import Management, Told
+from mayfly.node.operating.message_totals import MessageTotals
 from mayfly.node.operating.node_questions import NodeQuestions
-from mayfly.node.operating.operator import Operator
+from mayfly.node.operating.operator import Gathered, Operator
 from mayfly.node.operating.operator_login import Logins
+from mayfly.node.operating.parameters import Parameters
 from mayfly.node.operating.queues import Queues
+from mayfly.node.operating.resources import Resources
 from mayfly.node.operating.shard_sources import ShardSources
+from mayfly.node.operating.topology import Topology
 from mayfly.node.operating.views.client_views import ClientViews
+from mayfly.node.operating.views.rates import Rates
 from mayfly.node.settings import NodeSettings
 from mayfly.node.shell.arrival import peer_tls_files
 from mayfly.node.shell.catalog_at_start import CatalogAtStart
@@ -107,7 +114,7 @@ def assemble(
     or not it has begun. They end in this order turned round. `known` is the cluster secret."""
     loop, engine, clock = asyncio.get_running_loop(), opened.engine, opened.clock
     memory = MemoryWatch(limit_bytes(settings.memory_limit_bytes, settings.memory_limit_percent))
-    tls = client_tls(settings.amqp_tls)
+    tls, http_tls = client_tls(settings.amqp_tls), client_tls(settings.http_tls, "http")
     broker = _make_broker(settings, engine, memory)
     engine.broker = broker
 
@@ -139,7 +146,7 @@ def assemble(
     times = DrainSettings(settings.drain_notice_ms, settings.drain_acks_ms, settings.drain_timeout_ms)
     control = Control(engine, broker, drive, opened.store, catching_up, ending, times)
     watch = ResourceWatch(engine, opened.store, memory, settings, drive.feed)
-    certificates = _make_certificates(settings, transport, tls)
+    certificates = _make_certificates(settings, transport, tls, http_tls)
 
     def renew_password(command: UpgradePassword) -> None:
         engine.submit_catalog(command, lambda _: None)
@@ -153,9 +160,11 @@ def assemble(
     sources = ShardSources(engine, questions)
     freshness = Freshness(engine, cluster, sources, questions)
     groups = Groups(engine, sources, questions, clock.now_ms)
-    queues = Queues(engine, sources, questions, clock.now_ms)
+    rates = Rates()
+    queues = Queues(engine, sources, questions, rates, clock.now_ms)
+    messages = MessageTotals(questions, broker.traffic, rates, clock.now_ms)
     dead_letters = DeadLetters(engine, sources, questions, clock.now_ms, pump)
-    clients = Clients(engine, ClientViews(engine, broker), sources, questions)
+    clients = Clients(engine, ClientViews(engine, broker), sources, questions, rates, clock.now_ms)
     view = NodeView(
         Shown(
             settings=settings,
@@ -172,20 +181,32 @@ def assemble(
             writer=writer,
             logins=logins,
             peers=transport.counters,
+            cluster=opened.identity.cluster,
+            files=files,
             now_ms=clock.now_ms,
         )
     )
     copies = DataCopies(engine, freshness, groups, questions, control.copy_data)
-    operator = Operator(
-        engine, logins, cluster, freshness, groups, dead_letters, copies, clock.now_ms, control, opened.own_token
-    )
-    management = Management(
-        engine, cluster, logins, pump, view, clients, queues, groups, settings.rabbitmq_version
-    )
-    access = Access(engine, cluster, logins, logins.threads)
+    gathered = Gathered(freshness, groups, dead_letters, copies)
+    operator = Operator(engine, logins, cluster, gathered, clock.now_ms, control, opened.own_token)
+    told = Told(clients, queues, groups, Resources(questions, view.resources), messages)
+    management = Management(engine, cluster, logins, view, told, settings.rabbitmq_version)
+    access = Access(engine, cluster, logins.threads)
+    topology = Topology(engine.catalog, Acting(broker, pump))
+    tls_files = (settings.peer_tls, settings.amqp_tls, settings.http_tls)
+    checks = HealthChecks(engine, view, [files.certificate for files in tls_files if files is not None])
+    parameters = Parameters(engine.catalog, management, access)
     http = HttpServer(
-        PagePorts(view, operator, management, access, definitions),
-        HttpSettings(settings.http_address, settings.http_open_pages, files.http),
+        PagePorts(view, operator, management, access, definitions, topology, checks, parameters),
+        HttpSettings(
+            settings.http_address,
+            settings.http_open_pages,
+            files.http,
+            tls_address=settings.http_tls_address,
+            tls=None if http_tls is None else http_tls.front,
+            body_bytes=settings.http_body_bytes,
+            cors_origins=settings.http_cors_origins,
+        ),
     )
     ends.push_async_callback(http.stop)
     ends.push_async_callback(listener.stop)
@@ -276,11 +297,14 @@ def _make_transport(
 
 
 def _make_certificates(
-    settings: NodeSettings, transport: PeerTransport, tls: SwitchedContext | None
+    settings: NodeSettings, transport: PeerTransport, tls: SwitchedContext | None, http_tls: SwitchedContext | None
 ) -> Certificates:
     reloads: dict[str, Callable[[], None]] = {}
     if settings.peer_tls is not None:
         reloads["for nodes"] = transport.reload_tls
     if tls is not None:
         reloads["for clients"] = tls.reload
-    return Certificates([*(settings.peer_tls or ()), *(settings.amqp_tls or ())], reloads)
+    if http_tls is not None:
+        reloads["of the HTTP API"] = http_tls.reload
+    files = dict.fromkeys([*(settings.peer_tls or ()), *(settings.amqp_tls or ()), *(settings.http_tls or ())])
+    return Certificates(files, reloads)

@@ -25,6 +25,8 @@ def check_files(settings: NodeSettings) -> None:
         _check(settings.peer_tls, "peer")
     if settings.amqp_tls is not None:
         _check(settings.amqp_tls, "amqp")
+    if settings.http_tls is not None:
+        _check(settings.http_tls, "http")
 
 
 def _check(files: TlsFiles, whose: str) -> None:
@@ -49,14 +51,14 @@ def _check(files: TlsFiles, whose: str) -> None:
         raise OSError(f"{authority} is not a certificate: {error}") from None
 
 
-def client_tls(files: TlsFiles | None) -> SwitchedContext | None:
+def client_tls(files: TlsFiles | None, whose: str = "amqp") -> SwitchedContext | None:
     """TLS towards clients; with an authority, clients have to show a certificate. Raises OSError, with file and
-    setting, as its `reload` does."""
-    return None if files is None else SwitchedContext(lambda: _client_context(files))
+    setting, as its `reload` does. `whose` is how the settings begin."""
+    return None if files is None else SwitchedContext(lambda: _client_context(files, whose))
 
 
-def _client_context(files: TlsFiles) -> ssl.SSLContext:
-    _check(files, "amqp")
+def _client_context(files: TlsFiles, whose: str) -> ssl.SSLContext:
+    _check(files, whose)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(files.certificate, files.key)
     if files.authority is not None:

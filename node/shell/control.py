@@ -2,18 +2,31 @@
 
 import asyncio
 import logging
+import time
 from pathlib import Path
+from typing import Final
 
 from mayfly.cluster.store.write_ahead_store import WriteAheadStore
 from mayfly.node.broker.broker import Broker
+from mayfly.node.broker.watching import Watch
 from mayfly.node.engine.drain import DRAINED, NOT_DRAINING, TEXT_OF_DRAIN, TEXT_OF_STOP, Drain, DrainSettings
 from mayfly.node.engine.engine import Engine
+from mayfly.node.operating.operator import Traced
 from mayfly.node.shell.catching_up import CatchingUp
 from mayfly.node.shell.data_copy import copy_data
 from mayfly.node.shell.drive import Drive
 from mayfly.node.shell.ending import Ending
+from mayfly.node.shell.log_lines import levels, set_level
 
 log = logging.getLogger("mayfly.node")
+
+
+MOST_TRACES: Final = 4
+"""Of operators at once."""
+
+
+def _wall_clock_ms() -> int:
+    return int(time.time() * 1000)
 
 
 class Control:
@@ -48,6 +61,27 @@ class Control:
             self._drive.feed(self.drain.tick)
             if self.drain.step == DRAINED:
                 self._drained.set()
+
+    async def trace(self, queue_id: int, user: str, seconds: float, most: int) -> Traced | None:
+        """See `NodeControl.trace`."""
+        watches = self._broker.traffic.watches
+        if len(watches) >= MOST_TRACES:
+            return None
+        watch = Watch(queue_id, user, most, _wall_clock_ms)
+        watches.append(watch)
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            watches.remove(watch)
+        return watch.events, watch.left_out
+
+    def log_levels(self) -> dict[str, str]:
+        """See `NodeControl.log_levels`."""
+        return levels()
+
+    def set_log_level(self, part: str, level: str) -> None:
+        """See `NodeControl.set_log_level`."""
+        set_level(part, level)
 
     # ------------------------------------------------------------------ drained
 

@@ -4,6 +4,8 @@ import logging
 import random
 import socket
 from collections.abc import Callable
+from functools import partial
+from typing import Final
 
 from mayfly.cluster.group.settings import GroupSettings
 from mayfly.cluster.host.failure_domains import SEPARATOR
@@ -17,10 +19,14 @@ from mayfly.node.engine.engine import Engine
 from mayfly.node.engine.settings import EngineSettings
 from mayfly.node.membership.identity import Identity, KnownMembers
 from mayfly.node.membership.plan_duty import PlanSettings
+from mayfly.node.membership.settings import MembershipSettings
 from mayfly.node.settings import NodeSettings
 from mayfly.node.shell.arrival import founders
+from mayfly.node.shell.log_events import RAFT
 
 log = logging.getLogger("mayfly.node")
+
+_NAMED: Final = {"event": RAFT}
 
 
 def make_engine(
@@ -59,22 +65,23 @@ def make_engine(
     }
     if settings.amqp_tls_address is not None:
         addresses["amqps"] = str(settings.amqp_tls_address)
+    if settings.http_tls_address is not None:
+        addresses["https"] = str(settings.http_tls_address)
+    membership = MembershipSettings(
+        identity.store,
+        founders(settings, identity),
+        members.version,
+        failure_domain(settings.failure_domain, socket.gethostname()),
+        levels,
+        PlanSettings(settings.replace_after_ms, settings.shards_per_node, settings.balance_by_load),
+    )
     engine = EngineSettings(
-        name,
-        identity.shards,
-        settings.expiry_tick_ms,
-        addresses,
-        lambda: Catalog(identity.shards),
-        store=identity.store,
-        founders=founders(settings, identity),
-        members_version=members.version,
-        failure_domain=failure_domain(settings.failure_domain, socket.gethostname()),
-        levels=levels,
-        plan=PlanSettings(settings.replace_after_ms, settings.shards_per_node, settings.balance_by_load),
+        name, identity.shards, settings.expiry_tick_ms, addresses, lambda: Catalog(identity.shards), membership
     )
     return Engine(
         host, engine, read_entry, EntryCache(settings.cache_bytes),
-        random.SystemRandom().randrange, incarnation, log.info, log.debug,
+        random.SystemRandom().randrange, incarnation, partial(log.info, extra=_NAMED),
+        partial(log.debug, extra=_NAMED),
     )
 
 

@@ -15,15 +15,19 @@ from mayfly.node.operating.groups import Groups
 from mayfly.node.operating.operator_login import Logins
 from mayfly.node.operating.ports.metrics import Histogram, Metric
 from mayfly.node.operating.ports.queue_selection import QueueSelection
+from mayfly.node.operating.ports.rabbitmq_metrics import MetricsSelection
 from mayfly.node.operating.queues import Queues
 from mayfly.node.operating.turns import STEPS_AT_ONCE, in_turns
 from mayfly.node.operating.views.queue_metrics import queue_metrics
+from mayfly.node.operating.views.rabbitmq_metrics import NodeFigures, catalog_steps, node_metrics
+from mayfly.node.operating.views.rabbitmq_metrics import queue_metrics as rabbitmq_queue_metrics
 from mayfly.node.operating.views.status import alarm_texts, engine_status, login_metrics, metric_steps
 from mayfly.node.settings import NodeSettings
 from mayfly.node.shell.catching_up import CatchingUp
 from mayfly.node.shell.control import Control
 from mayfly.node.shell.ending import Ending
 from mayfly.node.shell.log_writer import SYNC_BOUNDS_S, LogWriter
+from mayfly.node.shell.open_files import FileShares, open_files
 from mayfly.node.shell.peer_protection import peer_warnings, protection
 from mayfly.node.shell.process_memory import MemoryWatch
 from mayfly.node.shell.resource_watch import ResourceWatch
@@ -47,11 +51,13 @@ class Shown:
     writer: LogWriter
     logins: Logins
     peers: Mapping[int, PeerCounters]
+    cluster: str
+    files: FileShares
     now_ms: Callable[[], int]
 
 
 class NodeView:
-    """Implements `StatusProvider`, and `ThisNode` of `node.operating.management`."""
+    """Implements `StatusProvider`, `ThisNode` of `node.operating.management` and `Checked` of its health checks."""
 
     def __init__(self, node: Shown) -> None:
         self._node = node
@@ -112,13 +118,34 @@ class NodeView:
             "mem_used": self._node.memory.used_bytes or None,
             "mem_limit": self._node.memory.limit_bytes or None,
             "disk_free": self._node.watch.free_bytes,
+            "fd_used": open_files(),
+            "fd_total": self._node.files.allowed,
         }
         return {name: number for name, number in known.items() if number is not None} | {
             "disk_free_limit": self._node.settings.disk_free_limit_bytes,
+            "sockets_used": len(self._node.broker.connections),
+            "sockets_total": self._node.files.clients,
             "os_pid": str(os.getpid()),
             "processors": os.cpu_count() or 1,
             "uptime": int((time.monotonic() - self._started_s) * 1000),
         }
+
+    def login_attempts(self) -> list[dict[str, Any]]:
+        """See `ThisNode.login_attempts`."""
+        by_protocol = {"amqp091": self._node.broker.logins.failed, "http": self._node.logins.failed}
+        return [
+            {
+                "protocol": protocol,
+                "auth_attempts": logins.accepted + logins.refused,
+                "auth_attempts_failed": logins.refused,
+                "auth_attempts_succeeded": logins.accepted,
+            }
+            for protocol, logins in by_protocol.items()
+        ]
+
+    def connections(self) -> tuple[int, int]:
+        """See `Checked.connections`."""
+        return len(self._node.broker.connections), self._node.files.clients
 
     async def queue_info(self, vhost: str, name: str) -> dict[str, object] | None:
         """One queue, or None."""
@@ -137,6 +164,34 @@ class NodeView:
         if vhost is None or name is None:
             return await self._node.freshness.of_all()
         return await self._node.freshness.of_queue(vhost, name)
+
+    async def rabbitmq_metrics(self, wanted: MetricsSelection) -> list[Metric]:
+        """See `StatusProvider.rabbitmq_metrics`."""
+        node = self._node
+        metrics = node_metrics(node.engine, node.broker, self._figures(), wanted)
+        return metrics + await in_turns(catalog_steps(node.engine, wanted), 1)
+
+    def rabbitmq_queue_metrics(self, rows: Sequence[Mapping[str, Any]], wanted: MetricsSelection) -> list[Metric]:
+        """Of these queues."""
+        return rabbitmq_queue_metrics(rows, wanted)
+
+    def _figures(self) -> NodeFigures:
+        node = self._node
+        logins = (node.broker.logins.failed, node.logins.failed)
+        return NodeFigures(
+            name=node.settings.name,
+            cluster=node.cluster,
+            rabbitmq_version=node.settings.rabbitmq_version,
+            uptime_ms=int((time.monotonic() - self._started_s) * 1000),
+            open_files=open_files(),
+            most_files=node.files.allowed,
+            memory_bytes=node.memory.used_bytes or None,
+            memory_limit_bytes=node.memory.limit_bytes or None,
+            disk_free_bytes=node.watch.free_bytes,
+            disk_limit_bytes=node.settings.disk_free_limit_bytes,
+            logins_accepted=sum(each.accepted for each in logins),
+            logins_refused=sum(each.refused for each in logins),
+        )
 
     async def metrics_snapshot(self) -> list[Metric]:
         """(name, help, type, samples) of every metric."""
@@ -167,4 +222,5 @@ class NodeView:
             ),
             used,
             limit,
+            *await self.rabbitmq_metrics(MetricsSelection()),
         ]

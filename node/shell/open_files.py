@@ -4,6 +4,7 @@ A connection is a file to the system. So that the log, other nodes and operators
 end, clients get what is left besides these.
 """
 
+import os
 import sys
 from typing import Final, NamedTuple
 
@@ -88,6 +89,14 @@ def allowed_files() -> int | None:
 
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return None if soft == resource.RLIM_INFINITY else soft
+
+
+def open_files() -> int | None:
+    """How many files this process has open; None where that can't be known."""
+    try:
+        return len(os.listdir("/proc/self/fd"))
+    except OSError:
+        return None
 
 
 def raise_open_files_limit() -> None:

@@ -63,6 +63,7 @@ class NodeProcess:
             raise
 
     async def _start(self) -> Node:
+        gc.enable()
         gc.set_threshold(MANY_OBJECTS, *RARELY_OLDER)
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         files = share_out(allowed_files())

@@ -22,7 +22,7 @@ log = logging.getLogger("mayfly.node")
 
 LOOK_S: Final = 1.0
 MEMORY_LOOK_S: Final = 0.1
-"""Publishers send hundreds of megabytes in a second."""
+"""Publishers send hundreds of megabytes in a second. Where there is room for more the next look can wait."""
 CONTRADICTIONS: Final = 5
 """So many looks in turn must find the clock contradicted: frames that waited for a frozen process make it seem so."""
 
@@ -71,10 +71,14 @@ class ResourceWatch:
             await self._until_next_look()
 
     async def _until_next_look(self) -> None:
-        """A second, or less if the memory is overrun meanwhile."""
-        for _ in range(round(LOOK_S / MEMORY_LOOK_S)):
-            await asyncio.sleep(MEMORY_LOOK_S)
-            if self._memory.is_overrun():
+        """A second, or less if the memory is overrun meanwhile. It is looked at no oftener than it can be: to wake for
+        it costs a node at rest more than the look."""
+        left_s = LOOK_S
+        while left_s > 0:
+            pause_s = min(left_s, max(MEMORY_LOOK_S, self._memory.rest_s))
+            await asyncio.sleep(pause_s)
+            left_s -= pause_s
+            if left_s > 0 and self._memory.is_overrun():
                 return
 
     def _looked(self, why_disk: str | None, why_memory: str | None, now_ms: int) -> None:

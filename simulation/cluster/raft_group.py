@@ -6,6 +6,7 @@ freeze and are cut off, the membership changes, logs are compacted; `RaftObserve
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from random import Random
 
@@ -24,8 +25,10 @@ from mayfly.cluster.raft import (
     RaftMessage,
     RawNode,
     Ready,
+    RecordedNode,
     Snapshot,
     SnapshotMetadata,
+    Step,
     decode_conf_change,
 )
 from simulation.cluster.events import MILLISECOND_US, SECOND_US, EventQueue
@@ -90,7 +93,7 @@ class RaftMember:
         self.conf_state = snapshot.metadata.conf_state
         self._was_leader_in = 0
         random = self.group.random
-        self.raw = RawNode(
+        self.raw = self.group.new_node(
             Config(
                 id=self.id,
                 election_tick=self.group.scenario.election_tick,
@@ -255,9 +258,12 @@ class RaftMember:
 class RaftGroup(Run[RaftScenario]):
     """A whole run of one group."""
 
-    def __init__(self, scenario: RaftScenario, sink: Sink = None) -> None:
-        """`sink` gets the trace line by line."""
+    def __init__(
+        self, scenario: RaftScenario, sink: Sink = None, record: Callable[[Step], None] | None = None
+    ) -> None:
+        """`sink` gets the trace line by line; `record` each step of each member."""
         self.scenario = scenario
+        self._record = record
         self.schedule = make_schedule(scenario.schedule, scenario.seed)
         self.queue = EventQueue(MOST_EVENTS)
         self.trace = Trace(self.queue, sink, MOST_MESSAGES)
@@ -279,6 +285,10 @@ class RaftGroup(Run[RaftScenario]):
         self.members = {node: RaftMember(node, self, conf_state) for node in nodes}
         self.proposed = 0
         self.calm = False
+
+    def new_node(self, config: Config) -> RawNode:
+        """A member's volatile half."""
+        return RawNode(config) if self._record is None else RecordedNode(config, self._record)
 
     def write_us(self) -> int:
         """How long a write takes."""

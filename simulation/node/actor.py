@@ -280,4 +280,11 @@ def arguments_of(plan: QueuePlan) -> dict[str, Any]:
         arguments["x-delivery-limit"] = plan.delivery_limit
     if plan.max_priority is not None:
         arguments["x-max-priority"] = plan.max_priority
+    if plan.retry_ms is not None:
+        arguments |= {
+            "x-delayed-retry-type": "all", "x-delayed-retry-min": plan.retry_ms,
+            "x-delayed-retry-max": 3 * plan.retry_ms, "x-delayed-retry-jitter": 0.5,
+        }
+    if plan.allow_schedule:
+        arguments["x-allow-schedule"] = True
     return arguments

@@ -113,19 +113,23 @@ class Publisher(Actor):
         message_id = world.next_message
         ttl_ms = self.random.choice(ttls)
         size = self.random.choice((0, 20, 300, 300, 3_000))
-        properties = commands.Basic.Properties(
-            message_id=str(message_id),
-            delivery_mode=2,
-            expiration=None if ttl_ms is None else str(ttl_ms),
-            headers={"sequence": message_id} if self.random.random() < 0.3 else None,
-        )
         publish = Publish(message_id, self.stream, message_id, queues, ttl_ms, world.queue.now_us)
+        properties = self.properties(publish)
         if world.topology.queues[queues[0]].max_priority is not None:
             publish.priority = properties.priority = self.random.randint(0, 3)
         world.published(publish)
         tag = self.client.publish(exchange, key, content_of(message_id, size), properties)
         self.pending[tag] = publish
         self.give_up_unless(lambda: tag not in self.pending)
+
+    def properties(self, publish: Publish) -> commands.Basic.Properties:
+        """With which the message goes."""
+        return commands.Basic.Properties(
+            message_id=str(publish.message_id),
+            delivery_mode=2,
+            expiration=None if publish.ttl_ms is None else str(publish.ttl_ms),
+            headers={"sequence": publish.message_id} if self.random.random() < 0.3 else None,
+        )
 
     def on_confirm(self, tag: int, acknowledged: bool) -> None:
         publish = self.pending.pop(tag, None)
@@ -136,6 +140,21 @@ class Publisher(Actor):
         for publish in self.pending.values():
             if publish.message_id == id_of(message.body):
                 self.world.completed(publish, RETURNED)
+
+
+class Scheduler(Publisher):
+    """Publishes to a queue that allows schedules: most messages say when they are due."""
+
+    delays_ms = (0, 0, 60, 300, 300, 900, 1_600)
+
+    def properties(self, publish: Publish) -> commands.Basic.Properties:
+        properties = super().properties(publish)
+        clock_ms = self.world.shard_clock_ms(publish.queues[0])
+        publish.delay_ms = self.random.choice(self.delays_ms)
+        publish.exact = clock_ms < 0 or self.random.random() < 0.7
+        headers = {"x-delay": publish.delay_ms} if publish.exact else {"x-deliver-at": clock_ms + publish.delay_ms}
+        properties.headers = {**(properties.headers or {}), **headers}
+        return properties
 
 
 class Trader(Publisher):
@@ -453,6 +472,10 @@ class Drainer(Actor):
 
     def _started(self, queue: str) -> None:
         self.drained[queue] = self.name
+
+    def is_done(self) -> bool:
+        """Whether it takes from every queue."""
+        return len(self.drained) == len(self.queues)
 
     def ended(self) -> None:
         self.drained.clear()

@@ -50,6 +50,10 @@ class Publish:
     """The newest shard clock known anywhere when it was invoked, per queue; empty if not probed."""
     priority: int = 0
     """Its property; where no queue has priorities it counts nothing."""
+    delay_ms: int = 0
+    """For so long it was to wait from its enqueue on, at least, in queues that allow it."""
+    exact: bool = True
+    """Whether ``delay_ms`` counts from the enqueue, and not from some moment before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,17 +84,34 @@ class Delivery:
     draining: bool = False
     settled: str = ""
     settled_us: int | None = None
+    settled_clock_ms: int = -1
+    """The newest clock of the queue's shard at that moment; -1 if not probed."""
     source_clock_ms: int = -1
-    """The newest clock of the shard of the queue it died in last, when it arrived here; -1 if not probed."""
+    """The newest clock of the shard of the queue it died in last, or else came from, when it arrived here; -1 if not
+    probed."""
     node: int = -1
     """Whose client got it."""
     left_us: int = -1
-    """When that node sent it, in the turn in which it was decided there unless the client was slow to read."""
+    """When that node gave it to the client's socket, from where it can't be taken back."""
 
     @property
     def path(self) -> tuple[str, ...]:
         """The queues it died in, oldest first, and the one it came from now."""
         return (*(death.queue for death in reversed(self.deaths)), self.queue)
+
+
+@dataclass(slots=True)
+class Read:
+    """A message of a stream reached a client. `begins` is where its consumer began: an offset, or -1 for the first."""
+
+    at_us: int
+    holder: str
+    begins: int
+    offset: int
+    message_id: int
+    redelivered: bool
+    final: bool = False
+    """By the last reader, who reads all there is once nothing is published any more."""
 
 
 @dataclass(slots=True)
@@ -198,6 +219,9 @@ class History:
 
     publishes: dict[int, Publish] = field(default_factory=dict)
     deliveries: list[Delivery] = field(default_factory=list)
+    appended: dict[int, Publish] = field(default_factory=dict)
+    """What was published to the stream."""
+    reads: list[Read] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
     renewals: list[Renewal] = field(default_factory=list)
     attachments: list[Attachment] = field(default_factory=list)
@@ -253,4 +277,6 @@ class History:
             "renewals": len(self.renewals),
             "removed": len(self.disappearances),
             "transactions": len(self.exchanges),
+            "appended": len(self.appended),
+            "read": len(self.reads),
         }

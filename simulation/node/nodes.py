@@ -31,6 +31,7 @@ from mayfly.node.engine.engine import Engine
 from mayfly.node.engine.settings import EngineSettings
 from mayfly.node.limits import CONSUMER_WINDOW_BYTES
 from mayfly.node.membership.plan_duty import PlanSettings
+from mayfly.node.membership.settings import MembershipSettings
 from simulation.cluster.carried import carried
 from simulation.cluster.machine import Machine, ProcessEnds
 from simulation.cluster.memory_store import SimulatedDisk
@@ -347,8 +348,9 @@ class ServerSocket:
         self.number = number
         self.connection: ClientConnection = node.broker.connect(self, f"client-{number}", True)
         self._wire = wire
-        self._unsent = b""
-        """What the client does not take."""
+        self._unsent: list[tuple[int, bytes]] = []
+        """What the client does not take, with the time from which on the broker can't take it back."""
+        self._unsent_bytes = 0
         self._most_unsent = most_unsent_bytes(node.broker.settings.consumer_window_bytes)
         self._held: list[bytes] = []
 
@@ -369,9 +371,9 @@ class ServerSocket:
     def client_reads_again(self) -> None:
         """What was kept goes to the client, unless it has stopped again."""
         if self._wire.client_reads:
-            unsent, self._unsent = self._unsent, b""
-            if unsent:
-                self._wire.write_from_server(unsent)
+            unsent, self._unsent, self._unsent_bytes = self._unsent, [], 0
+            for left_us, octets in unsent:
+                self._wire.write_from_server(octets, left_us)
             self._drained()
 
     # What the broker calls.
@@ -400,18 +402,18 @@ class ServerSocket:
         # These sockets take everything at once.
         self._drained()
         if octets:
-            self._wire.write_from_server(octets)
+            self._wire.write_from_server(octets, self.node.machine.queue.now_us)
         if self.connection.over:
             self._wire.close_by_server()
 
     def _keep(self, octets: bytes) -> None:
-        self._unsent += octets
-        if len(self._unsent) > SOCKET_BYTES:
+        if octets:
+            self._unsent.append((self.node.machine.queue.now_us, octets))
+            self._unsent_bytes += len(octets)
+        if self._unsent_bytes > SOCKET_BYTES:
             self.connection.pressure.set_output_blocked(True)
-        if len(self._unsent) > self._most_unsent:
-            raise AssertionError(
-                f"{len(self._unsent)} octets wait for a client that does not read, {self._most_unsent} at most expected"
-            )
+        if self._unsent_bytes > self._most_unsent:
+            raise AssertionError(f"{self._unsent_bytes} octets wait for a client, {self._most_unsent} at most expected")
 
     def _drained(self) -> None:
         self.connection.pressure.set_output_blocked(False)
@@ -459,18 +461,17 @@ def _make_engine(
         everywhere=profile.level < LEVEL_FEEDS,
     )
     founders = [] if known.joined else [(id, f"node-{id}", f"machine {id}") for id in known.founders]
-    settings = EngineSettings(
-        known.name or f"node-{node_id}",
-        profile.shards,
-        profile.expiry_tick_ms,
-        {},
-        lambda: Catalog(profile.shards),
+    membership = MembershipSettings(
         known.store,
         founders,
         known.version,
         known.failure_domain,
         VersionRange(LEVELS.lowest, profile.level),
         PlanSettings(profile.replace_after_ms),
+    )
+    name = known.name or f"node-{node_id}"
+    settings = EngineSettings(
+        name, profile.shards, profile.expiry_tick_ms, {}, lambda: Catalog(profile.shards), membership
     )
     return Engine(
         host, settings, read_entry, EntryCache(profile.cache_bytes), random.randrange, life << 20

@@ -281,6 +281,9 @@ class _WatchedCluster:
     def later(self, done: OnDone) -> None:
         self._node.engine.later(done)
 
+    def leads(self, shard_id: int) -> bool:
+        return self._node.engine.leads(shard_id)
+
     def catalog_barrier(self, done: OnDone) -> None:
         self._node.engine.catalog_barrier(done)
 

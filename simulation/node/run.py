@@ -9,6 +9,8 @@ from mayfly.cluster.group.group import Group
 from mayfly.cluster.host.frame import Frame
 from mayfly.cluster.log.batch import CorruptStore, WriteBatch
 from mayfly.cluster.raft import MESSAGE_TYPE_NAMES
+from mayfly.node.duties.queue_moves import HELD_UP_MS
+from mayfly.node.duties.shard_duties import EARLIER_DEATHS_MS
 from mayfly.node.limits import CONSUMER_WINDOW_BYTES
 from mayfly.node.numbers import CATALOG_GROUP
 from simulation.cluster.clocks import MachineClock
@@ -28,6 +30,7 @@ from simulation.node.actors import (
     Publisher,
     Reluctant,
     Remover,
+    Scheduler,
     Tourist,
     Trader,
     Worker,
@@ -38,9 +41,17 @@ from simulation.node.membership import Operator, settled
 from simulation.node.moves import Mover, judge_moves
 from simulation.node.nodes import Acquaintance, SimulatedNode
 from simulation.node.scenario import SETUP_LIMIT_US, Scenario
+from simulation.node.streams import Appender, Reader
 from simulation.node.topology import QueuePlan
 from simulation.node.world import World
 from simulation.simulator import Run, Sink, Violation
+
+DRAIN_LATE_US = 3 * SECOND_US
+"""So much longer than planned may it take until all queues are drained: disks may be slow."""
+MOVES_LATE_US = (HELD_UP_MS + EARLIER_DEATHS_MS + 5_000) * MILLISECOND_US
+"""So long may moves take from then on: they wait for dead letters that have no room before the queues are drained."""
+DUE_LATE_US = 5 * SECOND_US
+"""So long may messages wait for their time then, which may have come back a moment before."""
 
 
 class Simulation(Run[Scenario]):
@@ -237,6 +248,9 @@ class Simulation(Run[Scenario]):
         self.queue.run_until(self.queue.now_us + SECOND_US // 2)
         self._drainer = self._drain()
         self.queue.run_until(start + timeline.end)
+        self._wait_for(DRAIN_LATE_US, self._drainer.is_done)
+        self._wait_for(MOVES_LATE_US, self._nothing_moves)
+        self._wait_for(DUE_LATE_US, self._nothing_is_to_be_due)
         self._wait_for_replicas()
 
     def _founded(self) -> None:
@@ -271,11 +285,26 @@ class Simulation(Run[Scenario]):
             self.workers += self._limited_workers(until_us)
         if scenario.transactions:
             self.workers += self._trading_workers(until_us)
+        if scenario.schedules:
+            awaited: Publisher.Target = ("", "awaited", ("awaited",), (None,))
+            self.workers += [
+                Scheduler(world, "scheduler1", [awaited], scenario.gap_us, until_us),
+                Scheduler(world, "scheduler2", [awaited], scenario.gap_us, until_us),
+                Worker(world, "worker6", "awaited", until_us, requeue=0.1),
+                Publisher(world, "retrier", [("", "retried", ("retried",), (None,))], scenario.gap_us, until_us),
+                Worker(world, "worker7", "retried", until_us, requeue=0.5),
+            ]
         if scenario.reluctant:
             heaped: Publisher.Target = ("", "heaped", ("heaped",), (None,))
             self.workers += [
                 Publisher(world, "heaper", [heaped], scenario.gap_us // 4, until_us),
                 Reluctant(world, "reluctant", "heaped", until_us),
+            ]
+        if scenario.streams:
+            self.workers += [
+                Appender(world, "appender1", scenario.gap_us, until_us),
+                Appender(world, "appender2", scenario.gap_us, until_us),
+                *(Reader(world, f"reader{number}") for number in range(3)),
             ]
         for worker in self.workers:
             worker.start()
@@ -316,6 +345,8 @@ class Simulation(Run[Scenario]):
         kept = [plan.name for plan in self.scenario.topology.queues.values() if self._is_kept(plan)]
         drainer = Drainer(self.world, "drainer", kept)
         drainer.start()
+        if self.scenario.streams:
+            Reader(self.world, "last reader", final=True).start()
         return drainer
 
     def _is_kept(self, plan: QueuePlan) -> bool:
@@ -364,6 +395,19 @@ class Simulation(Run[Scenario]):
         violations += self._judge_replicas()
         violations += judge_moves(self._programs())
         return violations
+
+    def _wait_for(self, late_us: int, is_over: Callable[[], bool]) -> None:
+        until_us = self.queue.now_us + late_us
+        while not is_over() and self.queue.now_us < until_us:
+            self.queue.run_until(self.queue.now_us + SECOND_US // 2)
+
+    def _nothing_moves(self) -> bool:
+        return not any(program.engine.catalog.moving_queues() for program in self._programs())
+
+    def _nothing_is_to_be_due(self) -> bool:
+        shards = [shard for program in self._programs() for shard in program.engine.shards.values()]
+        queues = [shard.queue(queue_id) for shard in shards for queue_id in shard.queue_ids()]
+        return not any(queue is not None and queue.schedule is not None for queue in queues)
 
     def _wait_for_replicas(self) -> None:
         """Let what was proposed in the last moment reach everyone."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from random import Random
 
-from mayfly.cluster.versions import LEVEL_FEEDS
+from mayfly.cluster.versions import LEVEL_FEEDS, LEVEL_SCHEDULES
 from mayfly.node.limits import CONSUMER_WINDOW_BYTES
 from simulation.cluster import faults
 from simulation.cluster.disk import DiskProfile
@@ -68,8 +68,12 @@ class Scenario:
     """Whether there are queues with limits, and clients for them."""
     transactions: bool = False
     """Whether there are queues for transactions and priorities, and clients for them."""
+    schedules: bool = False
+    """Whether there is a queue that allows schedules, one whose retries wait, and clients for them."""
     reluctant: bool = False
     """Whether there is a queue whose consumer does not read most of the time."""
+    streams: bool = False
+    """Whether there is a stream, and clients for it."""
     changes: tuple[Change, ...] = ()
     moves: tuple[Move, ...] = ()
     growth: tuple[Change, ...] = ()
@@ -97,6 +101,12 @@ class Scenario:
 
 def draw_scenario(seed: int) -> Scenario:
     """The scenario of a seed."""
+    scenario = _draw_scenario(seed)
+    scheduling = scenario.node_profile.level >= LEVEL_SCHEDULES and stream(seed, "schedules").random() < 0.6
+    return with_schedules(scenario) if scheduling else scenario
+
+
+def _draw_scenario(seed: int) -> Scenario:
     random = stream(seed, "scenario")
     nodes = tuple(range(1, random.choice((1, 3, 3, 3, 3, 3, 3, 4, 5)) + 1))
     timeline = Timeline()
@@ -143,6 +153,7 @@ def draw_scenario(seed: int) -> Scenario:
     scenario = with_limits(scenario) if stream(seed, "limits").random() < 0.5 else scenario
     scenario = with_transactions(scenario) if stream(seed, "transactions").random() < 0.5 else scenario
     scenario = with_reluctant(scenario) if stream(seed, "reluctant").random() < 0.3 else scenario
+    scenario = replace(scenario, streams=stream(seed, "streams").random() < 0.5)
     placing = stream(seed, "placing")
     if placing.random() < 0.4 and not takes_data and not scenario.absent:
         # Few copies: nothing may be lost for good then, and one clock may be all that a group has.
@@ -151,7 +162,7 @@ def draw_scenario(seed: int) -> Scenario:
             return replace(scenario, node_profile=few)
     if placing.random() >= 0.5:
         # Every node has a replica of every group.
-        scenario = replace(scenario, node_profile=replace(scenario.node_profile, level=LEVEL_FEEDS - 1))
+        scenario = replace(scenario, node_profile=replace(scenario.node_profile, level=LEVEL_FEEDS - 1), streams=False)
     # Whom an operator takes out, and who stays away, could together be a majority.
     return scenario if scenario.absent else replace(scenario, changes=draw_changes(seed, timeline.chaos, timeline.calm))
 
@@ -215,6 +226,20 @@ def with_transactions(scenario: Scenario) -> Scenario:
     queues = [*scenario.topology.queues.values(), QueuePlan("traded"), QueuePlan("ranked", max_priority=2)]
     topology = Topology.of(queues, scenario.topology.exchanges.values())
     return replace(scenario, topology=topology, transactions=True)
+
+
+def with_schedules(scenario: Scenario) -> Scenario:
+    """The scenario with a queue in which messages wait for their time, and one in which retries do.
+
+    What else the seed decides stays as it is.
+    """
+    retry_ms = stream(scenario.seed, "retries").choice((60, 300, 700))
+    queues = [
+        *scenario.topology.queues.values(), QueuePlan("awaited", allow_schedule=True),
+        QueuePlan("retried", retry_ms=retry_ms),
+    ]
+    topology = Topology.of(queues, scenario.topology.exchanges.values())
+    return replace(scenario, topology=topology, schedules=True)
 
 
 def with_reluctant(scenario: Scenario) -> Scenario:

@@ -42,7 +42,7 @@ class Wire:
         self.to_client: Callable[[bytes], None] = lambda octets: None
         self.client_broken: Callable[[], None] = lambda: None
         self.left_us = -1
-        """When the node sent what the client reads now."""
+        """When the node gave its socket what the client reads now."""
 
     def _later(self, way: int, action: Callable[[], None]) -> None:
         arrival = (
@@ -76,9 +76,8 @@ class Wire:
         if reads:
             self._later(0, arrive)
 
-    def write_from_server(self, octets: bytes) -> None:
-        """The node sends."""
-        left_us = self._queue.now_us
+    def write_from_server(self, octets: bytes, left_us: int) -> None:
+        """The node sends what it gave its socket then."""
 
         def arrive() -> None:
             if self.open:

@@ -25,6 +25,9 @@ class QueuePlan:
     """What is too much is refused; without it the oldest messages are dropped."""
     delivery_limit: int | None = None
     max_priority: int | None = None
+    allow_schedule: bool = False
+    retry_ms: int | None = None
+    """What comes back waits at least so long."""
 
     @property
     def drops(self) -> bool:
@@ -42,10 +45,12 @@ class ExchangePlan:
 
 @dataclass(slots=True)
 class Topology:
-    """All queues of a run by name, and the exchanges between them."""
+    """All queues of a run by name, and the exchanges between them. Streams have clients and a judge of their own, who
+    declare them."""
 
     queues: dict[str, QueuePlan] = field(default_factory=dict)
     exchanges: dict[str, ExchangePlan] = field(default_factory=dict)
+    streams: tuple[str, ...] = ("streamed",)
 
     @classmethod
     def of(cls, queues: Iterable[QueuePlan], exchanges: Iterable[ExchangePlan] = ()) -> Topology:

@@ -73,6 +73,10 @@ class World:
         self.history.publishes[publish.message_id] = publish
         self.cluster.trace.add("publish", publish.message_id, publish.queues, publish.ttl_ms)
 
+    def shard_clock_ms(self, queue: str) -> int:
+        """The newest clock of a queue's shard that is known anywhere; -1 if it isn't."""
+        return self.probe.shard_clocks_ms.get(self.probe.shard_of.get(queue, -1), -1)
+
     def completed(self, publish: Publish, outcome: str) -> None:
         """The answer to a publish has come."""
         publish.outcome = outcome
@@ -81,9 +85,9 @@ class World:
 
     def delivered(self, delivery: Delivery) -> None:
         """A message has reached a client."""
-        if delivery.deaths:
-            source = self.probe.shard_of.get(delivery.deaths[0].queue, -1)
-            delivery.source_clock_ms = self.probe.shard_clocks_ms.get(source, -1)
+        queue = delivery.deaths[0].queue if delivery.deaths else delivery.queue
+        source = self.probe.shard_of.get(queue, -1)
+        delivery.source_clock_ms = self.probe.shard_clocks_ms.get(source, -1)
         self.history.deliveries.append(delivery)
         self.cluster.trace.add(
             "delivered",
@@ -97,6 +101,7 @@ class World:
         """A client settles a delivery."""
         delivery.settled = outcome
         delivery.settled_us = self.queue.now_us
+        delivery.settled_clock_ms = self.shard_clock_ms(delivery.queue)
         self.cluster.trace.add(outcome, delivery.message_id, delivery.queue)
 
     def renewed(self, queue: str, kind: str, invoked_us: int) -> None:

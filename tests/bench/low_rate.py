@@ -25,6 +25,7 @@ from pamqp import commands, frame
 
 from mayfly.cluster.host.frame import Frame
 from mayfly.cluster.versions import LEVELS
+from mayfly.node.numbers import CATALOG_GROUP
 from tests.node.broker.three_brokers import TICK_MS, NodeWorld, ThreeBrokers
 
 FRAME_US = 150
@@ -47,8 +48,8 @@ declared, wherever its leader is."""
 class TimedBrokers(ThreeBrokers):
     """Three nodes whose frames, writes and clients take time; after the start everything happens in `run`."""
 
-    def __init__(self, shards: int) -> None:
-        super().__init__(shards=shards)
+    def __init__(self, shards: int, nodes: int = 3) -> None:
+        super().__init__(shards=shards, nodes=nodes)
         self.now_us = self.now_ms * 1000
         self.counts: dict[int, Counter[str]] = {id: Counter() for id in self.ids}
         self._events: list[tuple[int, int, Callable[[], None]]] = []
@@ -74,6 +75,10 @@ class TimedBrokers(ThreeBrokers):
                     group.leader == node.engine.catalog.members.plan[id][0]
                     for id, group in node.engine.host.groups.items()
                 )
+                and all(
+                    id == CATALOG_GROUP or (id in node.engine.host.groups) == (node.id in replicas)
+                    for id, replicas in node.engine.catalog.members.plan.items()
+                )
                 for node in self.nodes.values()
             )
         )
@@ -83,7 +88,7 @@ class TimedBrokers(ThreeBrokers):
         self.running = False
         self.now_us = self.now_ms * 1000
         for place, node in enumerate(self.nodes.values()):
-            self._tick(node, self.now_us + place * TICK_MS * 1000 // 3)
+            self._tick(node, self.now_us + place * TICK_MS * 1000 // len(self.nodes))
 
     def run(self, until_us: int) -> None:
         while self._events and self._events[0][0] <= until_us:

@@ -1,6 +1,6 @@
 """What a message costs all nodes together, and how that grows with the number of nodes.
 
-    .venv/bin/python -P tests/bench/replica_sets.py messages 3 7 [--messages 6000] [--factor 3] [--level 6]
+    .venv/bin/python -P tests/bench/replica_sets.py messages 3 7 [--messages N] [--rate R] [--factor 3] [--level 6]
     .venv/bin/python -P tests/bench/replica_sets.py processes 4
     .venv/bin/python -P tests/bench/replica_sets.py declares 3 15
     .venv/bin/python -P tests/bench/replica_sets.py idle 3 15
@@ -97,8 +97,10 @@ def _received(pids: Sequence[int]) -> tuple[int, int]:
 class Clients:
     """A publisher and a consumer on each node, for all queues, connected for as long as this is there."""
 
-    def __init__(self, cluster: Cluster, queues: Sequence[str]) -> None:
+    def __init__(self, cluster: Cluster, queues: Sequence[str], rate: float = 0.0) -> None:
+        """`rate`: messages a second, of all publishers together, as far as their windows let them; 0: no limit."""
         self._queues = queues
+        self._rate = rate / len(cluster.uris)
         self._publishers = [Pipeline(uri) for uri in cluster.uris]
         self._consumers = [Pipeline(uri) for uri in cluster.uris]
         self.taken = 0
@@ -127,8 +129,11 @@ class Clients:
 
     def _publish(self, place: int, count: int) -> None:
         octets = [message(queue, BODY) for queue in self._queues]
-        made = (octets[(place + number) % len(octets)] for number in range(count))
-        self._publishers[place].publish_all(made, WINDOW)
+        made = [octets[(place + number) % len(octets)] for number in range(count)]
+        if self._rate:
+            self._publishers[place].publish_at(self._rate, made, WINDOW)
+        else:
+            self._publishers[place].publish_all(made, WINDOW)
 
     def _consume(self, consumer: Pipeline) -> None:
         # Nobody knows who gets the last one: all look at the sum, and a socket that stays silent is given up.
@@ -180,12 +185,12 @@ def groups_of(cluster: Cluster) -> list[int]:
     return [page(port, "/metrics").count("\nmayfly_raft_term{") for port in cluster.http]
 
 
-def measure_messages(cluster: Cluster, count: int) -> None:
+def measure_messages(cluster: Cluster, count: int, rate: float) -> None:
     """Print what messages cost these nodes."""
     queues = [f"queue-{number}" for number in range(SHARDS)]
     with Pipeline(cluster.uris[0]) as declaring:
         declaring.declare_all(queues, {"x-queue-leader-locator": "balanced"})
-    clients = Clients(cluster, queues)
+    clients = Clients(cluster, queues, rate)
     try:
         clients.pass_on(WARM_UP)
         idle = Idle(cluster)
@@ -238,6 +243,7 @@ def main() -> None:
     parser.add_argument("what", choices=("messages", "processes", "declares", "idle"))
     parser.add_argument("nodes", type=int, nargs="+")
     parser.add_argument("--messages", type=int, default=6_000)
+    parser.add_argument("--rate", type=float, default=0.0, help="messages a second; 0: as many as go through")
     parser.add_argument("--factor", type=int, default=3)
     parser.add_argument("--level", type=int, default=0, help="held there; 0: the highest")
     parser.add_argument("--source", action="store_true")
@@ -246,11 +252,11 @@ def main() -> None:
     for count in given.nodes:
         if given.what == "processes":
             with processes(count, given.source) as cluster:
-                measure_messages(cluster, given.messages)
+                measure_messages(cluster, given.messages, given.rate)
             continue
         with Measuring(given.source).nodes(count, **settings) as cluster:
             if given.what == "messages":
-                measure_messages(cluster, given.messages)
+                measure_messages(cluster, given.messages, given.rate)
             elif given.what == "declares":
                 measure_declares(cluster, DECLARES)
             else:

@@ -158,8 +158,8 @@ GROUP_BUGS = [
     Bug(
         "keeps nothing readable for those who were not told yet",
         "cluster/group/feeds.py",
-        "free = [index for index in self._withheld if index not in self._needed]",
-        "free = list(self._withheld)",
+        "            if index in self._needed:\n                self._withheld[index] = None\n",
+        "            if index < 0:\n                self._withheld[index] = None\n",
         FEEDS + "test_what_is_not_told_yet_stays_readable",
         "== []",
     ),

@@ -75,7 +75,7 @@ RAFT_BUGS = [
         "serves a read from a deposed leader",
         "cluster/raft/leader.py",
         "if raft.read_only.option == ReadOnlyOption.LEASE_BASED:\n        _answer_read",
-        "if raft.state == StateType.LEADER:\n        _answer_read",
+        "if raft.lead != NO_LEADER:\n        _answer_read",
         "tests/cluster/raft/test_reads_and_transfer.py::test_a_cut_off_leader_answers_no_read",
         "stale",
     ),

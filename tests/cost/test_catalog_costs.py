@@ -188,6 +188,7 @@ ACTS: Final[dict[str, Callable[[World], list[Any]]]] = {
         world.c.SetTopicPermissions("guest", "/", "new", "y", "z"), world.c.ClearTopicPermissions("guest", "/"),
     ],
     "a limit": lambda world: [world.c.SetLimit("vhost", "/", "max-queues", 1_000_000)],
+    "a switch": lambda world: [world.c.SetSwitch("/", "dead-lettering", False)],
     "a node starts": lambda world: [world.c.NodeStarted(3, 2, "c")],
     "a node is lost": lambda world: [world.c.NodeLost(3, 1)],
     "a founding": lambda world: [world.c.FoundCluster(NODES, 3, 5)],

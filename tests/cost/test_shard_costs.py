@@ -104,6 +104,11 @@ class World:
             self.c.encode_publish(parts, queues, ttl_ms, b"\0\1k", b"h", b"body")
         return b"".join(parts)
 
+    def publish_later(self, queue: int, after_ms: int) -> bytes:
+        parts: list[bytes] = []
+        self.c.encode_publish_later(parts, (queue,), -1, b"\0\1k", b"h", b"body", (self.c.AFTER, after_ms))
+        return b"".join(parts)
+
     def fill(self, queue: int, count: int, ttl_ms: int = -1) -> None:
         self.entry(self.publish(queue, count=count, ttl_ms=ttl_ms))
 
@@ -370,6 +375,18 @@ def publish_to_two(world: World) -> Callable[[], object]:
     return by_session(world, world.publish(BESIDE, BIG, ttl_ms=1_000))
 
 
+@act("PUBLISH_LATER")
+def publish_later(world: World) -> Callable[[], object]:
+    world.lead(world.update([BIG], allow_schedule=True))
+    return by_session(world, world.publish_later(BIG, 1000))
+
+
+@act("PUBLISH_LATER")
+def publish_that_waits_no_more(world: World) -> Callable[[], object]:
+    world.lead(world.update([BIG], allow_schedule=True))
+    return by_session(world, world.publish_later(BIG, 0))
+
+
 @act("PUBLISH_GUARDED")
 def publish_guarded(world: World) -> Callable[[], object]:
     world.lead(world.update([BIG], max_length=1_000_000, overflow="reject-publish"))
@@ -519,6 +536,14 @@ def taken(world: World) -> Callable[[], object]:
 def expire_due(world: World) -> Callable[[], object]:
     world.fill(BESIDE, 6)
     world.fill(BESIDE, 2, ttl_ms=1)
+    world.time_ms += 2
+    return by_leader(world, world.c.encode_expire_due())
+
+
+@act("EXPIRE_DUE")
+def make_ready_what_is_due(world: World) -> Callable[[], object]:
+    world.lead(world.update([BIG, BESIDE], allow_schedule=True))
+    world.entry(world.publish_later(BIG, 1), world.publish_later(BESIDE, 1))
     world.time_ms += 2
     return by_leader(world, world.c.encode_expire_due())
 

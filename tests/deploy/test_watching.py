@@ -22,6 +22,7 @@ import pika
 import pytest
 
 from tests.deploy import needed
+from tests.deploy.rabbitmq_dashboards import DASHBOARDS, UNANSWERED
 from tests.integration.nodes import Nodes, wait_for
 
 DEPLOY: Final = Path(__file__).resolve().parent.parent.parent / "deploy"
@@ -279,6 +280,16 @@ def _rules(address: str) -> dict[str, str]:
 @pytest.mark.processes
 def test_every_query_of_the_dashboard_has_an_answer(watched: str) -> None:
     for query in queries():
+        wait_for(partial(_answer, watched, query), f"an answer to {query}", WITHIN_S, 0.2)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("dashboard", DASHBOARDS)
+def test_the_queries_of_rabbitmqs_dashboards_have_answers(watched: str, dashboard: str) -> None:
+    """As they are joined there: by the node's identity, of one page of metrics."""
+    identity = 'rabbitmq_identity_info{rabbitmq_cluster="mayfly", rabbitmq_endpoint="aggregated", namespace=""}'
+    for name in sorted({name for query in DASHBOARDS[dashboard] for name in query} - UNANSWERED):
+        query = f"rabbitmq_{name} * on(instance, job) group_left(rabbitmq_cluster, rabbitmq_node) {identity}"
         wait_for(partial(_answer, watched, query), f"an answer to {query}", WITHIN_S, 0.2)
 
 

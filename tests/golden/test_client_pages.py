@@ -9,8 +9,8 @@ from typing import Any, Final
 import pytest
 
 from tests.golden.client_pages import PAGES, RECORDING, pages, without
+from tests.node.http.real_node import Node
 from tests.node.http.served import address_of
-from tests.node.http.test_managed_queues import Node
 
 LEFT_OUT: Final = frozenset({"deliveries", "pending_raft_commands", "publishes"})
 """Fields that there are not here, beside `client_pages.VARYING`."""

@@ -23,9 +23,21 @@ def ask(
     nodes: Nodes, id: int, method: str, path: str, content: object = None, user: tuple[str, str] = GUEST
 ) -> tuple[int, Any]:
     """Status and JSON (None: empty) of a node's management API."""
+    return _ask(nodes, id, method, f"/api/{path}", content, user)
+
+
+def ask_to_move(nodes: Nodes, id: int, queue: str, shard: int, user: tuple[str, str] = GUEST) -> int:
+    """The status with which a node takes it that a queue of the default vhost shall move to a shard."""
+    return _ask(nodes, id, "POST", f"/queues/%2F/{quote(queue, safe='')}/move", {"shard": shard}, user)[0]
+
+
+def _ask(
+    nodes: Nodes, id: int, method: str, path: str, content: object, user: tuple[str, str]
+) -> tuple[int, Any]:
     body = None if content is None else json.dumps(content).encode()
-    request = urllib.request.Request(f"http://{nodes.plan(id).http}/api/{path}", body, method=method)
+    request = urllib.request.Request(f"http://{nodes.plan(id).http}{path}", body, method=method)
     request.add_header("Authorization", "Basic " + base64.b64encode(":".join(user).encode()).decode())
+    request.add_header("Content-Type", "application/json")
     try:
         with urllib.request.urlopen(request, timeout=BOUND_S) as answer:
             text = answer.read()

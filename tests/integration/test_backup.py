@@ -36,6 +36,8 @@ def test_definitions_at_the_start_and_by_command(whole: Nodes, tmp_path: Path) -
     assert drain(whole, 2, "more") == [(b"at once", False)]
     shop = {"vhost": "shop", "name": "old", "pattern": "^x", "definition": {"ha-mode": "all"}}
     out.write_text(json.dumps({**content, "policies": [*content["policies"], shop]}))
+    strict = mayfly(whole, 3, "import", str(out), "--strict")
+    assert strict.returncode == 3 and "nothing is imported: 1 would be left out" in strict.stderr, strict.stderr
     done = mayfly(whole, 3, "import", str(out))
     assert done.returncode == 3 and "definitions imported" in done.stdout, done.stderr
     assert '"old" left out, there is no ha-mode for all here' in done.stderr

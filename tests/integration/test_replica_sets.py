@@ -11,7 +11,7 @@ from urllib.request import urlopen
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from mayfly.cluster.versions import LEVEL_FEEDS
+from mayfly.cluster.versions import LEVEL_FEEDS, LEVEL_HIGHEST
 from mayfly.node.numbers import CATALOG_GROUP
 from tests.integration.clients import (
     PERSISTENT,
@@ -107,7 +107,7 @@ def load(nodes: Nodes, queue: str, publishing: int, consuming: int, rate: float 
 
 
 def test_replicas_are_where_the_plan_has_them_and_nowhere_else(cluster: Nodes) -> None:
-    wait_for(lambda: {level_of(cluster, id) for id in cluster.ids} == {LEVEL_FEEDS}, "the level")
+    wait_for(lambda: {level_of(cluster, id) for id in cluster.ids} == {LEVEL_HIGHEST}, "the level")
     wait_for(lambda: as_planned(cluster, 1), "replicas as planned")
     assert sum(len(replicas(cluster, id)) for id in cluster.ids) == NODES + 3 * (GROUPS - 1)
 
@@ -189,7 +189,7 @@ def test_operators_see_every_shard_from_any_node(cluster: Nodes) -> None:
     assert row["messages_ready"] == 7
     assert f'queue="{queue}"' not in text_of(cluster, away, "/metrics/per-queue")
     assert f'queue="{queue}"' in text_of(cluster, 4, "/metrics/per-queue")
-    shown = mayfly(cluster, other, "status")
+    shown = mayfly(cluster, other, "status", "--all")
     assert all(f"shard {number}" in shown for number in range(1, GROUPS)) and "no node with a replica" not in shown
     groups = cluster.groups(away)
     assert len(groups) == GROUPS and groups[shard_of(cluster, queue)]["leader"] == 4
@@ -330,7 +330,7 @@ def test_raising_the_level_drops_spare_copies_under_load(tmp_path: Path) -> None
             nodes.configure(5, feature_level_limit=0)
             nodes.start(5)
             nodes.until_serving()
-            wait_for(lambda: {level_of(nodes, id) for id in nodes.ids} == {LEVEL_FEEDS}, "the level")
+            wait_for(lambda: {level_of(nodes, id) for id in nodes.ids} == {LEVEL_HIGHEST}, "the level")
             wait_for(lambda: as_planned(nodes, 1), "replicas as planned")
             for stream in streams:
                 stream.until_confirmed(100)

@@ -201,7 +201,7 @@ def test_operators_add_shards_under_load(places: Growing) -> None:
     consumer.until_received(len(publisher.confirmed))
     consumer.finish()
     judge(publisher, [consumer])
-    shown = places.mayfly("status", *node).stdout
+    shown = places.mayfly("status", "--all", *node).stdout
     assert "shards 20" in shown and "shard 20" in shown
 
 

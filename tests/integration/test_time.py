@@ -335,6 +335,28 @@ def test_dead_letters_arrive_once_though_leaders_die(whole: Nodes, victim: str) 
     assert all(death_of(delivery)["count"] == 1 for delivery in consumer.deliveries)
 
 
+def test_s3_what_waits_comes_once_and_never_early_though_the_leader_dies(whole: Nodes) -> None:
+    """S2, S3: the leader is killed while 120 messages wait for their time."""
+    arguments = {"x-allow-schedule": True}
+    with channel(whole, 1) as declaring:
+        awaited = declare_led_by(whole, declaring, "awaited", lambda leader: leader == 3, arguments)
+    delays_ms = (1_000, 3_000, 6_000, 8_000)
+    before_s: list[float] = []
+    for batch, delay_ms in enumerate(delays_ms):
+        before_s.append(time.monotonic())
+        bodies = [b"%d" % (batch * 40 + number) for number in range(40)]
+        publish_all(whole, 2, awaited, bodies, headers={"x-delay": delay_ms})
+    consumer = Consumer(whole, 1, awaited).begin()
+    consumer.until_received(40)
+    whole.kill(3)
+    consumer.until_received(160)
+    consumer.finish()
+    assert sorted(consumer.numbers) == list(range(160)), "each once"
+    for delivery in consumer.deliveries:
+        batch = delivery.number // 40
+        assert delivery.at_s >= before_s[batch] + delays_ms[batch] / 1000, "early"
+
+
 def test_t5_deadlines_hold_though_the_leader_dies(whole: Nodes) -> None:
     """T4, T5, T6, T7: the leader is killed between the deadlines of 200 messages: none dies early, and none is given to
     a consumer that comes when its deadline has passed."""

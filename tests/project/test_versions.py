@@ -6,7 +6,12 @@ Whoever changes what is pinned here raises `LEVEL_HIGHEST`, and has the new form
 import msgspec
 
 from mayfly.cluster.group import sessions, state_layout
-from mayfly.cluster.versions import LEVEL_HIGHEST, SHARD_SNAPSHOT_VERSION, SHARD_SNAPSHOT_WITH_MOVES
+from mayfly.cluster.versions import (
+    LEVEL_HIGHEST,
+    SHARD_SNAPSHOT_VERSION,
+    SHARD_SNAPSHOT_WITH_MOVES,
+    SHARD_SNAPSHOT_WITH_SPECIAL_ROWS,
+)
 from mayfly.node.catalog import commands as catalog_commands
 from mayfly.node.catalog import policies
 from mayfly.node.catalog import snapshot as catalog_snapshot
@@ -15,7 +20,7 @@ from mayfly.node.shard import commands as shard_commands
 SHARD_KINDS = {
     1: "PUBLISH", 2: "SETTLE", 3: "GET", 4: "ATTACH", 5: "DETACH", 6: "CREATE_QUEUE", 7: "TOUCH_QUEUE", 8: "PURGE",
     9: "DELETE_QUEUE", 10: "FLOW", 11: "NOOP", 12: "PUBLISH_GUARDED", 13: "TRANSACTION", 14: "PREFETCH",
-    15: "TAKEN", 16: "CROSS",
+    15: "TAKEN", 16: "CROSS", 17: "PUBLISH_LATER",
     32: "EXPIRE_DUE", 33: "EXPIRE_QUEUE", 34: "ROUTE", 35: "TRANSFER", 36: "SETTLED", 37: "LANE_CLOSED",
     38: "FORGET_DELETED", 39: "DROP_QUEUE", 40: "UPDATE_QUEUES", 41: "RETRY_PARKED", 42: "DROP_PARKED",
     44: "RAISE_LEVEL", 45: "TRANSFER_MARKED", 46: "MOVE_OUT", 47: "MOVE_IN", 48: "TRANSFER_MOVED",
@@ -26,23 +31,27 @@ CATALOG_COMMANDS = {
     "declare_exchange", "declare_queue", "definitions_loaded", "delete_exchange", "delete_user", "delete_vhost",
     "found_cluster", "member_away", "member_back", "member_gone", "move_queue", "node_lost", "node_started",
     "place_group", "plan_groups", "prefer_leader", "put_user", "queue_moved", "raise_level", "remove_member",
-    "remove_queues", "set_limit", "set_permissions", "set_policy", "set_topic_permissions", "unbind",
+    "remove_queues", "set_limit", "set_permissions", "set_policy", "set_switch", "set_topic_permissions", "unbind",
     "upgrade_password",
 }
 FORMS = {
-    "shard snapshot": 9, "shard snapshot with moves": 10, "catalog snapshot": 7, "group state": 1, "entry": 1,
+    "shard snapshot": 9, "shard snapshot with moves": 10, "shard snapshot with special rows": 11, "catalog snapshot": 7,
+    "group state": 1, "entry": 1,
 }  # fmt: skip
-"""At level 7, which changed none of them: batches of KIND_FED are of the sessions, and every release has had them."""
+"""At level 8, with which a shard's snapshot may be one with schedules. Levels 7 and 8 changed none of the others:
+batches of KIND_FED are of the sessions, and every release has had them."""
 POLICY_KEYS = {
-    "alternate-exchange", "dead-letter-exchange", "dead-letter-routing-key", "dead-letter-strategy", "delivery-limit",
-    "expires", "max-length", "max-length-bytes", "message-ttl", "overflow", "queue-leader-locator",
-    "queue-master-locator", "ttl-applies",
+    "allow-schedule", "alternate-exchange", "consumer-disconnected-timeout", "consumer-timeout", "dead-letter-exchange",
+    "dead-letter-routing-key", "dead-letter-strategy", "delayed-retry-jitter", "delayed-retry-max", "delayed-retry-min",
+    "delayed-retry-multiplier", "delayed-retry-type", "delivery-limit", "expires", "max-age", "max-length",
+    "max-length-bytes", "message-ttl", "overflow", "queue-leader-locator", "queue-master-locator", "ttl-applies",
+    "ttl-dialect",
 }
 """A policy with another one is refused, on every replica."""
 
 
 def test_what_the_log_may_hold_is_that_of_the_highest_level() -> None:
-    assert LEVEL_HIGHEST == 7
+    assert LEVEL_HIGHEST == 8
     for kind, name in SHARD_KINDS.items():
         assert getattr(shard_commands, name) == kind
     assert not [
@@ -60,6 +69,7 @@ def test_what_the_log_may_hold_is_that_of_the_highest_level() -> None:
     assert FORMS == {
         "shard snapshot": SHARD_SNAPSHOT_VERSION,
         "shard snapshot with moves": SHARD_SNAPSHOT_WITH_MOVES,
+        "shard snapshot with special rows": SHARD_SNAPSHOT_WITH_SPECIAL_ROWS,
         "catalog snapshot": catalog_snapshot.FORMAT_VERSION,
         "group state": state_layout._VERSION,
         "entry": sessions.ENTRY_VERSION,

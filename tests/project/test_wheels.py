@@ -122,8 +122,11 @@ def test_it_lives_beside_packages_that_are_called_like_its_folders(source: Path,
     the other. No simulator and no test is in the wheel."""
     wheel = build(source, {"MAYFLY_PURE": "1"})
     with zipfile.ZipFile(wheel) as content:
-        tops = {name.split("/")[0] for name in content.namelist()}
+        names = content.namelist()
+        tops = {name.split("/")[0] for name in names}
+        page = {name for name in names if name.startswith("mayfly/node/http/page/")}
     assert tops == {"mayfly", f"mayflymq-{VERSION}.dist-info"}
+    assert page == {f"mayfly/{path.relative_to(ROOT)}" for path in (ROOT / "node/http/page").rglob("*.*")}
     installed, project = tmp_path / "installed", tmp_path / "project"
     foreign = subprocess.run(
         [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--no-deps", "--target", installed,

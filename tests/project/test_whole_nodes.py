@@ -108,7 +108,7 @@ def test_a_taken_port_does_not_stop_the_demonstration(base_port: int, tmp_path: 
 
 def test_status_from_any_node(cluster: LocalCluster, tmp_path: Path) -> None:
     for plan in cluster.plans:
-        shown = run_mayfly("status", "--node", str(plan.http), folder=tmp_path)
+        shown = run_mayfly("status", "--all", "--node", str(plan.http), folder=tmp_path)
         assert shown.returncode == 0, shown.stderr
         for name in ("node1", "node2", "node3", "catalog", "shard 16"):
             assert name in shown.stdout

@@ -15,17 +15,20 @@ from typing import Final
 import pika
 
 from mayfly.node.local_nodes.local_cluster import LocalCluster, NodePlan, this_mayfly
+from mayfly.node.numbers import CATALOG_GROUP
 from mayfly.node.settings.kinds import Address
 from mayfly.node.shell.build import describe_version
 from simulation.node.checker import Violation
 from tests.integration.clients import connect, declare_led_by
 from tests.integration.nodes import Nodes, wait_for
+from tests.integration.operators import ask_to_move
 from tests.reliability.clients import Clients, consumers_of, publishers_of
 from tests.reliability.faults import KINDS, PARTITION, Fault, carry_out, choose_victims, deck
 from tests.reliability.judging import judge
 from tests.reliability.network import Network
 
-NODES: Final = 3
+MOVED_AT_ONCE: Final = 3
+"""Queues that are asked to move before each fault of a run with moves."""
 QUEUES_PER_LEADER: Final = 2
 WHOLE_WITHIN_S: Final = 180.0
 ENDED_WITHIN_S: Final = 180.0
@@ -44,6 +47,11 @@ class Run:
     rate: float = 600.0
     least_faults: int = 0
     """It goes on for longer than `seconds` until there were so many."""
+    nodes: int = 3
+    """Each shard has three replicas, however many there are."""
+    moves: bool = False
+    """Whether queues are on their way to other shards when a fault comes."""
+    moves_asked: int = 0
     build: str = ""
     faults: list[Fault] = field(default_factory=list)
     violations: list[Violation] = field(default_factory=list)
@@ -66,8 +74,8 @@ class Run:
 class HostedNodes(Nodes):
     """Nodes on hosts of a network instead of on loopback."""
 
-    def __init__(self, folder: Path, network: Network, settings: dict[str, object]) -> None:
-        super().__init__(folder, NODES, {"http_open_pages": "all", **settings})
+    def __init__(self, folder: Path, count: int, network: Network, settings: dict[str, object]) -> None:
+        super().__init__(folder, count, {"http_open_pages": "all", **settings})
         seeds = tuple(Address(network.address(id), 25672) for id in self.ids)
         self.plans = [
             dataclasses.replace(
@@ -105,10 +113,13 @@ def carry_out_run(run: Run, folder: Path, say: bool = True) -> None:
 def with_nodes(run: Run, folder: Path, work: Callable[[Nodes, Network | None], None]) -> None:
     """Do the work on nodes that serve, with the network that the run needs; nodes that end or complain are told of."""
     run.build = describe_version()
-    network = Network(NODES) if run.needs_network else None
-    settings: dict[str, object] = {"default_user": LOGIN[0], "default_pass": LOGIN[1]}
+    network = Network(run.nodes) if run.needs_network else None
+    settings: dict[str, object] = {"default_user": LOGIN[0], "default_pass": LOGIN[1], "replication_factor": 3}
     try:
-        nodes = Nodes(folder, NODES, settings) if network is None else HostedNodes(folder, network, settings)
+        if network is None:
+            nodes = Nodes(folder, run.nodes, settings)
+        else:
+            nodes = HostedNodes(folder, run.nodes, network, settings)
         try:
             nodes.serve()
             work(nodes, network)
@@ -181,12 +192,25 @@ def hit_until(
         fault = Fault(kind, choose_victims(kind, ids, busiest, random))
         fault.led = tuple(queue for queue, leader in leaders.items() if leader in fault.victims)
         run.faults.append(fault)
+        if run.moves:
+            run.moves_asked += _have_some_moved(nodes, clients, queues, random)
         carry_out(fault, nodes, network, random, clients.now_us)
         wait_for(partial(is_whole, nodes), f"a whole cluster after {fault}", WHOLE_WITHIN_S, every_s=0.05)
         fault.whole_us = clients.now_us()
         clients.check()
         if say:
             print(f"  {fault}; whole {(fault.whole_us - fault.healed_us) / 1e6:.1f} s later", flush=True)
+
+
+def _have_some_moved(nodes: Nodes, clients: Clients, queues: Sequence[str], random: Random) -> int:
+    """Some queues are on their way to other shards from now on; how many were taken."""
+    shards = [group for group in nodes.groups(1) if group != CATALOG_GROUP]
+    taken = 0
+    for queue in random.sample(list(queues), MOVED_AT_ONCE):
+        # Who has heard of the move and who has not publish to two shards: that is no order to be judged.
+        clients.history.moved.setdefault(queue)
+        taken += ask_to_move(nodes, random.choice(nodes.ids), queue, random.choice(shards), LOGIN) < 300
+    return taken
 
 
 def leaders_of(nodes: Nodes, queues: Sequence[str]) -> dict[str, int]:

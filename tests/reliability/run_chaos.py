@@ -1,6 +1,7 @@
 """`make chaos`: kills, freezes and partitions real nodes under load for minutes, judges, and prints figures.
 
     python -P tests/reliability/run_chaos.py [--minutes 5] [--faults kill,freeze,partition] [--seed N] [--write FILE]
+                                             [--nodes 5] [--moves]
     python -P tests/reliability/run_chaos.py --dead-letters 200000 [...]     # `make chaos-deadletters`
 
 With --dead-letters messages expire into queues of other nodes instead, until so many are confirmed.
@@ -45,6 +46,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
     parser.add_argument("--rate", type=float, default=600.0, help="messages per second")
     parser.add_argument("--dead-letters", type=int, default=0, metavar="MESSAGES")
+    parser.add_argument("--nodes", type=int, default=3, help="with three replicas of each shard")
+    parser.add_argument("--moves", action="store_true", help="queues move to other shards all the while")
     parser.add_argument("--write", type=Path, help="Markdown file whose figures are replaced")
     arguments = parser.parse_args()
     try:
@@ -60,12 +63,18 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="mayfly-chaos-"))
     run: Run
     if arguments.dead_letters:
-        run = dead = DeadLetterRun(arguments.seed, 0, kinds, arguments.rate, messages=arguments.dead_letters)
+        run = dead = DeadLetterRun(
+            arguments.seed, 0, kinds, arguments.rate, nodes=arguments.nodes, moves=arguments.moves,
+            messages=arguments.dead_letters,
+        )
         begin(f"{dead.messages} dead letters", run, folder)
         carry_out_dead_letters(dead, folder)
         text, target = report_dead_letters(dead), "chaos-deadletters"
     else:
-        run = Run(arguments.seed, 60 * arguments.minutes, kinds, arguments.rate)
+        run = Run(
+            arguments.seed, 60 * arguments.minutes, kinds, arguments.rate, nodes=arguments.nodes,
+            moves=arguments.moves,
+        )
         begin(f"{arguments.minutes:g} minutes", run, folder)
         carry_out_run(run, folder)
         text, target = report(run), "chaos"
@@ -85,8 +94,9 @@ def begin(what: str, run: Run, folder: Path) -> None:
 def circumstances(run: Run, what: str) -> str:
     """What was run, on what, and when."""
     return (
-        f"{time.strftime('%Y-%m-%d')}, {what}, {len(run.faults)} faults, seed {run.seed}, "
-        f"{run.rate:g} messages/s; mayfly {run.build}, Python {platform.python_version()}, "
+        f"{time.strftime('%Y-%m-%d')}, {what}, {run.nodes} nodes, {len(run.faults)} faults, "
+        f"{run.moves_asked} moves of queues, seed {run.seed}, {run.rate:g} messages/s; "
+        f"mayfly {run.build}, Python {platform.python_version()}, "
         f"{os.cpu_count()} CPUs, load average {os.getloadavg()[1]:.1f}."
     )
 

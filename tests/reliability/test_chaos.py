@@ -35,9 +35,9 @@ def demand(run: Run, folder: Path) -> None:
         raise AssertionError(f"CHAOS_SEED={run.seed}: {run.violations[:10]}; all of it in {save(run, folder)}")
 
 
-def check(kinds: list[str], folder: Path) -> None:
+def check(kinds: list[str], folder: Path, nodes: int = 3, moves: bool = False) -> None:
     """Run, and demand that no promise was broken."""
-    run = Run(seed(), SECONDS, kinds, RATE, least_faults=LEAST_FAULTS)
+    run = Run(seed(), SECONDS, kinds, RATE, least_faults=LEAST_FAULTS, nodes=nodes, moves=moves)
     carry_out_run(run, folder)
     print(report(run))
     demand(run, folder)
@@ -46,10 +46,16 @@ def check(kinds: list[str], folder: Path) -> None:
     # Something happened, and was seen by both sides.
     assert run.is_hit_enough
     assert len(clients.proven) > 200
+    assert bool(run.moves_asked) == moves
 
 
 def test_kills_and_freezes(tmp_path: Path) -> None:
     check(kinds_of(["kill", "freeze"]), tmp_path)
+
+
+def test_five_nodes_while_queues_move(tmp_path: Path) -> None:
+    """Two of five nodes have no replica of a shard, and their clients the same promises."""
+    check(kinds_of(["kill", "freeze"]), tmp_path, nodes=5, moves=True)
 
 
 def test_everything_with_partitions(tmp_path: Path) -> None:

@@ -128,19 +128,7 @@ def test_queues_move_and_shards_are_added_while_a_silent_member_is_replaced() ->
     meet(range(1, 200, 50))
 
 
-NOT_MENDED = {
-    450: "seed 498: a message of a queue that moved comes again to the one that holds it, or is judged so",
-    800: "seed 825: two queues whose moves have not ended can't be drained at the end",
-    1150: "seed above 1150: not traced",
-}
-"""Found by these seeds, in queues that move some eighty times in a few seconds."""
-
-
-def known(seed: int) -> list[pytest.MarkDecorator]:
-    return [pytest.mark.xfail(reason=NOT_MENDED[seed], strict=True)] if seed in NOT_MENDED else []
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("first_seed", [pytest.param(seed, marks=known(seed)) for seed in range(200, 1_200, 50)])
+@pytest.mark.parametrize("first_seed", range(200, 1_200, 50))
 def test_they_meet_in_many_seeds(first_seed: int) -> None:
     meet(range(first_seed, first_seed + 50, 5))

@@ -15,10 +15,12 @@ from mayfly.node.broker.direct_replies import REPLY_TO, make_address, make_key
 from mayfly.node.broker.operation import AmqpError, ShardStep, Steps, as_error
 from mayfly.node.broker.operation_channel import OperationChannel
 from mayfly.node.broker.operations.steps import on_queue, queue_name
+from mayfly.node.broker.operations.streams import consumer_of_stream, no_get_of_stream
 from mayfly.node.broker.reply_consumers import ReplyConsumer
 from mayfly.node.broker.unacknowledged import DeliveryHolder
 from mayfly.node.catalog import QueueRecord, Refusal, consumer_priority
 from mayfly.node.catalog.arguments import queue_type
+from mayfly.node.catalog.streams import STREAM
 from mayfly.node.shard.commands import KEPT, encode_attach, encode_detach, encode_get
 from mayfly.node.shard.results import EXCLUSIVE, GetResult, Refused
 
@@ -55,6 +57,9 @@ def consume(channel: OperationChannel, method: Any, arguments: bytes) -> Steps:
     window_bytes = consumers.windows.open(consumer_id, channel.pressure.next_window_bytes())
 
     def attach(record: QueueRecord) -> bytes:
+        if queue_type(record.arguments) == STREAM:
+            start = consumer_of_stream(channel, record, no_ack, method.arguments or {}, arguments)
+            return encode_attach(record.id, consumer_id, prefetch, False, False, 0, window_bytes, start=start)
         if method.exclusive and record.settings.single_active_consumer:
             raise _in_exclusive_use(channel, name)
         priority = _priority(client.vhost, record, method.arguments or {}, arguments)
@@ -78,12 +83,13 @@ def consume(channel: OperationChannel, method: Any, arguments: bytes) -> Steps:
         channel,
         channel.pressure,
         tag,
-        DeliveryHolder(consumer_id, record.shard, record.id),
+        DeliveryHolder(consumer_id, record.shard, record.id, channel.holder_timeout_ms(record, method.arguments or {})),
         channel.cluster.shard(record.shard),
         no_ack,
         record.replicated,
         prefetch,
         window_bytes,
+        queue_type(record.arguments) == STREAM,
     )
     channel.consumers[tag] = consumer
     consumers.add(consumer, ConsumerTerms(bool(method.exclusive), arguments))
@@ -166,6 +172,8 @@ def get(channel: OperationChannel, method: Any, arguments: bytes) -> Steps:
 
     def encode(record: QueueRecord) -> bytes:
         nonlocal holder
+        if queue_type(record.arguments) == STREAM:
+            raise no_get_of_stream(record)
         if record.settings.single_active_consumer and _is_quorum(record):
             raise _no_get(record)
         if not no_ack:
@@ -181,11 +189,16 @@ def get(channel: OperationChannel, method: Any, arguments: bytes) -> Steps:
         channel.get_holders[record.id] = holder
     if not channel.open:
         return
+    traffic = channel.traffic
     if not isinstance(result, GetResult) or result.message is None:
+        traffic.get_nothing()
         channel.send(commands.Basic.GetEmpty(cluster_id=""))
         return
     message = result.message
     content = content_of(channel.cluster.shard(record.shard), message, record.replicated)
+    traffic.get(bool(message.redelivered), no_ack)
+    for watch in client.traffic.watches:
+        watch.delivered(client.user, client.name, record.id, 1, int(message.redelivered))
     if no_ack:
         tag = channel.unacknowledged.skip(1)
     else:

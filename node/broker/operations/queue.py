@@ -40,11 +40,13 @@ from mayfly.node.broker.operations.steps import (
     remove_queue,
     submit,
 )
+from mayfly.node.broker.operations.streams import check_purge, shown_counts
 from mayfly.node.catalog import Bind, DeclareQueue, QueueRecord, Refusal, RemoveQueues, Unbind, queue_settings, refusals
-from mayfly.node.catalog.arguments import unbuilt_refusal, without_empty_type
+from mayfly.node.catalog.arguments import queue_type, unbuilt_refusal, without_empty_type
 from mayfly.node.catalog.declarations import name_refusal
 from mayfly.node.catalog.permissions import check_access, check_new_queue
 from mayfly.node.catalog.shard_settings import shard_settings
+from mayfly.node.catalog.streams import STREAM
 from mayfly.node.limits import DECLARE_ATTEMPTS
 from mayfly.node.shard.commands import encode_create_queue, encode_delete_queue, encode_purge, encode_touch_queue
 from mayfly.node.shard.results import IN_USE, Deleted, Gone, Purged, QueueCounts, Refused
@@ -86,7 +88,7 @@ def _declare_reply_address(channel: OperationChannel, method: Any) -> Steps:
 def _declare_passive(channel: OperationChannel, method: Any) -> Steps:
     # An empty name is no short form here: RabbitMQ looks for a queue of that name.
     record, counts = yield from on_queue(channel, method.queue, None, lambda record: encode_touch_queue(record.id))
-    _declare_ok(channel, method, record.name, counts)
+    _declare_ok(channel, method, record.name, shown_counts(record, counts))
 
 
 def _declare_active(channel: OperationChannel, method: Any, arguments: bytes) -> Steps:
@@ -122,9 +124,11 @@ def _declare_active(channel: OperationChannel, method: Any, arguments: bytes) ->
             if not (yield OwnerStep(record.id)):
                 refuse_unreachable(record)
         elif isinstance(result, QueueCounts):
+            client.traffic.queues_declared += 1
+            client.traffic.queues_created += created
             if created and not method.nowait:
                 yield SpreadStep()
-            _declare_ok(channel, method, record.name, result)
+            _declare_ok(channel, method, record.name, shown_counts(record, result))
             return
         elif isinstance(result, Gone) and result.reason:
             yield from remove_queue(record.id)
@@ -161,7 +165,7 @@ def _in_catalog(channel: OperationChannel, command: DeclareQueue) -> Generator[R
         return check_new_queue(catalog, user, command)
 
     check(check_access(catalog, user, "configure", "queue", vhost, name))
-    check(unbuilt_refusal(vhost, name, command.arguments))
+    check(unbuilt_refusal(vhost, name, command.arguments, catalog.level))
     if catalog.queue(vhost, name) is None and refusal() is not None:
         # Elsewhere it may be there, and is only looked up then.
         known((yield BarrierStep()))
@@ -261,7 +265,12 @@ def _binding_key(channel: OperationChannel, method: Any) -> str:
 def purge(channel: OperationChannel, method: Any, arguments: bytes) -> Steps:
     """queue.purge: what is ready goes, without dead-lettering."""
     name = queue_name(channel, method.queue)
-    _, result = yield from on_queue(channel, name, "read", lambda record: encode_purge(record.id))
+
+    def encode(record: QueueRecord) -> bytes:
+        check_purge(record)
+        return encode_purge(record.id)
+
+    _, result = yield from on_queue(channel, name, "read", encode)
     if not method.nowait:
         channel.send(
             commands.Queue.PurgeOk(message_count=result.messages if isinstance(result, Purged) else 0)
@@ -289,13 +298,20 @@ def _delete_in_shard(
 ) -> Generator[Request, Any, tuple[int, object]]:
     """The id of the queue, 0 if there is none, and what its shard says; None if it was gone there before.
 
-    Only its shard knows whether it is empty and unused. While its owner cannot be reached it may be in use there:
+    Only its shard knows whether it is empty and unused; a stream goes in any case, its messages uncounted.
+    While its owner cannot be reached it may be in use there:
     then nothing is done before the node is reached again, or given up, which takes its queues out of the catalog."""
+
+    def encode(record: QueueRecord) -> bytes:
+        if queue_type(record.arguments) == STREAM:
+            return encode_delete_queue(record.id, False, False)
+        return encode_delete_queue(record.id, if_unused, if_empty)
+
     for _ in range(DECLARE_ATTEMPTS):
         try:
-            record, result = yield from on_queue(
-                channel, name, "configure", lambda record: encode_delete_queue(record.id, if_unused, if_empty)
-            )
+            record, result = yield from on_queue(channel, name, "configure", encode)
+            if queue_type(record.arguments) == STREAM and isinstance(result, Deleted):
+                result = Deleted(0)
             return record.id, result
         except QueueGone as gone:
             return gone.queue_id, None

@@ -57,6 +57,8 @@ def commit(channel: OperationChannel, method: Any, arguments: bytes) -> Steps:
         _all_done((yield ShardsStep(transaction.second_round(unacknowledged))))
     finally:
         transaction.release()
+    channel.client.traffic.routed += transaction.routed
+    channel.traffic.acknowledge(transaction.acknowledged)
     for address, content in transaction.replies:
         cluster.reply(address, content)
     channel.send(commands.Tx.CommitOk())

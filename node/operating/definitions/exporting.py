@@ -1,6 +1,6 @@
 """The catalog as a file of definitions in RabbitMQ's JSON."""
 
-from typing import Any
+from typing import Any, Final
 
 from mayfly.node.catalog import Catalog, PolicyRecord
 from mayfly.node.operating.definitions.reading import OPERATOR_POLICY, VHOST_LIMITS
@@ -30,14 +30,7 @@ def definitions_of(catalog: Catalog, rabbitmq_version: str = RABBITMQ_VERSION) -
             {"user": it.user, "vhost": it.vhost, "exchange": it.exchange, "write": it.write, "read": it.read}
             for it in catalog.topic_permissions()
         ],
-        "parameters": [
-            {"vhost": it.vhost, "component": OPERATOR_POLICY, "name": it.name, "value": _shown_policy(it)}
-            for it in catalog.policies(None, True)
-        ] + [
-            {"vhost": it.name, "component": VHOST_LIMITS, "name": "limits", "value": it.limits}
-            for it in vhosts
-            if it.limits
-        ],
+        "parameters": parameters_of(catalog),
         "global_parameters": [],
         "policies": [{"vhost": it.vhost, "name": it.name, **_shown_policy(it)} for it in catalog.policies(None, False)],
         "queues": [
@@ -64,6 +57,46 @@ def definitions_of(catalog: Catalog, rabbitmq_version: str = RABBITMQ_VERSION) -
             if it.source and _lasts(catalog, vhost, it.source, it.destination_kind, it.destination)
         ],
     }  # fmt: skip
+
+
+_OF_VHOST: Final = ("parameters", "policies", "queues", "exchanges", "bindings")
+"""Sections of what is in a vhost."""
+
+
+def in_vhost(definitions: dict[str, Any], vhost: str) -> dict[str, Any]:
+    """Of definitions those of one vhost, as RabbitMQ exports them: they say no vhost, and may be imported into any."""
+    head = {key: definitions[key] for key in definitions if key.endswith("version") or key == "product_name"}
+    return head | {
+        section: [{key: it[key] for key in it if key != "vhost"} for it in definitions[section] if it["vhost"] == vhost]
+        for section in _OF_VHOST
+    }
+
+
+def into_vhost(content: Any, vhost: str) -> Any:
+    """The same for import: of what a file says what may be in a vhost, in this one. What is no such file is left as it
+    is, for who reads it."""
+    if not isinstance(content, dict):
+        return content
+    kept: dict[str, Any] = {}
+    for section in _OF_VHOST:
+        items = content.get(section)
+        if isinstance(items, list):
+            kept[section] = [it | {"vhost": vhost} if isinstance(it, dict) else it for it in items]
+        elif section in content:
+            kept[section] = items
+    return kept
+
+
+def parameters_of(catalog: Catalog) -> list[dict[str, Any]]:
+    """Operator policies, and limits of vhosts, as RabbitMQ's parameters."""
+    return [
+        {"vhost": it.vhost, "component": OPERATOR_POLICY, "name": it.name, "value": _shown_policy(it)}
+        for it in catalog.policies(None, True)
+    ] + [
+        {"vhost": it.name, "component": VHOST_LIMITS, "name": "limits", "value": it.limits}
+        for it in catalog.vhosts()
+        if it.limits
+    ]
 
 
 def _lasts(catalog: Catalog, vhost: str, source: str, kind: str, destination: str) -> bool:

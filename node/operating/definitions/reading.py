@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
 import msgspec
 
+from mayfly.cluster.versions import LEVEL_HIGHEST
 from mayfly.node.catalog import (
     AddVhost,
     Bind,
@@ -26,12 +27,13 @@ from mayfly.node.catalog import (
     check_policy,
 )
 from mayfly.node.catalog.access_limits import LIMITS, limit_fault
-from mayfly.node.catalog.arguments import unbuilt_arguments, without_empty_type
+from mayfly.node.catalog.arguments import SINCE_LEVEL, unbuilt_arguments, without_empty_type
 from mayfly.node.catalog.exchange import EXCHANGE_TYPES
 from mayfly.node.catalog.expressions import expression_fault
 from mayfly.node.catalog.passwords import ALGORITHMS, from_imported
 from mayfly.node.catalog.policies import known_part
 from mayfly.node.catalog.records import LimitedKind
+from mayfly.node.catalog.refusals import needs_level
 from mayfly.node.catalog.values import MAX_DEPTH
 from mayfly.node.operating.definitions.names import checked_name, checked_size, checked_tags, name_is_long
 
@@ -43,7 +45,7 @@ VHOST_LIMITS: Final = "vhost-limits"
 _NO_LOSS: Final = frozenset({"cluster_name", "cluster_tags", "internal_cluster_id"})
 """Global parameters that every cluster of RabbitMQ has; they do nothing."""
 _PREDECLARED: Final = frozenset({"amq.direct", "amq.fanout", "amq.headers", "amq.match", "amq.topic"})
-_QUEUE_TYPES: Final = ("classic", "quorum", "", "undefined")
+_QUEUE_TYPES: Final = ("classic", "quorum", "stream", "", "undefined")
 _LOWEST_NUMBER: Final = -(2**63)
 _HIGHEST_NUMBER: Final = 2**63 - 1
 _Item = TypeVar("_Item")
@@ -92,6 +94,9 @@ def check_on(founding_shards: int, snapshot: bytes, plan: Plan) -> None:
     for place, command in plan.commands:
         try:
             _check_expressions(place, command)
+            if isinstance(command, DeclareQueue):
+                for key in unbuilt_arguments(command.arguments, copy.level):
+                    raise needs_level(key, SINCE_LEVEL[key], copy.level)
             result = copy.apply(command)
         except Refusal as refusal:
             result = refusal
@@ -262,7 +267,7 @@ class _Reading:
         described: dict[str, object] = metadata if isinstance(metadata, dict) else {}
         default_type = item.raw("default_queue_type") or described.get("default_queue_type")
         if default_type not in (None, "undefined", "classic", "quorum"):
-            text = f"default_queue_type = {_shown(default_type)} left out, there are no such queues here"
+            text = f"default_queue_type = {_shown(default_type)} left out: classic or quorum is taken"
             self._notes.append(f"{item.place}: {text}")
         description = described.get("description")
         return AddVhost(
@@ -280,9 +285,7 @@ class _Reading:
         )  # fmt: skip
         unknown = sorted(definition.keys() - command.definition.keys())
         fault = expression_fault(pattern)
-        if apply_to == "streams":
-            self._leave_out(item, "there are no streams here")
-        elif fault is not None:
+        if fault is not None:
             self._leave_out(item, f"its pattern {_shown(pattern)} is not taken here: {fault}")
         elif unknown and not command.definition:
             self._leave_out(item, f"there is no {', '.join(unknown)} for {apply_to} here")
@@ -336,7 +339,7 @@ class _Reading:
             self._left_out.add((vhost, "queue", name))
             self._leave_out(item, f"with its bindings: there are no queues of type {_shown(kind)} here")
             return None
-        for key in unbuilt_arguments(arguments):
+        for key in unbuilt_arguments(arguments, LEVEL_HIGHEST):
             del arguments[key]
             self._notes.append(f"{item.place}: {_shown(name)} without its argument {key}, which does nothing here yet")
         return DeclareQueue(vhost, name, True, False, False, arguments)

@@ -3,7 +3,6 @@
 from typing import Any, Protocol
 
 from mayfly.node.operating.ports.answers import Answer
-from mayfly.node.operating.ports.users import User
 
 
 class AccessPort(Protocol):
@@ -11,14 +10,17 @@ class AccessPort(Protocol):
     they are of: vhost, user, exchange, limit. What changes something raises ValueError for what can't be, and answers
     (status, JSON or nothing) when the connected nodes have the change: 201, 204, 404, 504."""
 
-    async def login(self, user: str, password: str, loopback: bool) -> User | None:
-        """The user, if the password is right and that user may come from there."""
-
     def may_see(self, user: str, vhost: str) -> bool:
         """Whether the user may see that vhost: by a tag, or by having permissions in it."""
 
     def users(self, name: str | None = None) -> list[dict[str, Any]]:
         """The user of that name, or all."""
+
+    def users_without_permissions(self) -> list[dict[str, Any]]:
+        """Those who may do nothing in any vhost."""
+
+    async def delete_users(self, content: dict[str, Any]) -> Answer:
+        """Delete the `users` of a body, by name; those that are not there are left out."""
 
     def vhosts(self, name: str | None = None) -> list[dict[str, Any]]:
         """The vhost of that name, or all."""

@@ -1,11 +1,15 @@
 """What RabbitMQ's management API asks for, beside users and definitions."""
 
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, Final, NamedTuple, Protocol
 
 from mayfly.node.operating.ports.answers import Answer
 from mayfly.node.operating.ports.clients import ClientsPort
+from mayfly.node.operating.ports.queue_selection import Figures
 from mayfly.node.operating.ports.users import User
+
+MOST_COUNTED: Final = 10_000
+"""Queues whose messages are added up for a page."""
 
 
 class PolicyWish(NamedTuple):
@@ -47,14 +51,27 @@ class ManagementPort(ClientsPort, Protocol):
     def vhosts_seen(self, user: str) -> list[str]:
         """The vhosts that the user may see."""
 
-    async def queues(self, names: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+    async def queues(self, names: Sequence[tuple[str, str]], figures: Figures = "all") -> list[dict[str, Any]]:
         """Queues by vhost and name in RabbitMQ's shape and in that order, without those that are not there. No use of
         them (L2). What is in a queue is left out where no node with its shard has told it, and `unknown` says so."""
+
+    async def timed_queues(self, names: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+        """The same with their ages, deadlines and leases, in the fields of `/queues`."""
+
+    async def timed_queue(self, vhost: str, name: str) -> dict[str, Any] | None:
+        """One of them with its settings, and where each comes from; None where there is none."""
+
+    def queues_count(self) -> int:
+        """How many queues there are, in all vhosts."""
+
+    async def queue_names_by(self, column: str, vhosts: Collection[str]) -> Sequence[tuple[str, str]] | None:
+        """Vhost and name of the queues in these vhosts in the order of that column, "" for that of vhosts and names; it
+        may be some seconds old. None if many can't be put in order by it."""
 
     async def queue_names(self, vhosts: Iterable[str]) -> list[tuple[str, str]]:
         """Vhost and name of the queues in these vhosts, in no order; the node does other work in between."""
 
-    async def overview(self, user: str) -> dict[str, Any]:
+    async def overview(self, user: str, with_stats: bool = True) -> dict[str, Any]:
         """The cluster in RabbitMQ's shape: all of it for who has a tag that lets him see all, else what is in the
         vhosts that the user may see. Shards of which no node has told what is in them are `unknown_shards`, and not in
         the totals."""
@@ -62,10 +79,18 @@ class ManagementPort(ClientsPort, Protocol):
     def feature_flags(self) -> list[dict[str, Any]]:
         """In RabbitMQ's shape, those that go with the version that tools are told (RULES Q4)."""
 
-    def nodes(self) -> list[dict[str, Any]]:
-        """The members in RabbitMQ's shape; of this node more than of the others."""
+    def global_parameters(self) -> list[dict[str, Any]]:
+        """Those that every cluster of RabbitMQ has: there are no others here."""
 
-    async def delete_queue(
-        self, user: str, vhost: str, name: str, if_unused: bool, if_empty: bool
-    ) -> Answer:
-        """Delete a queue as the user may; answers when the connected nodes know: 204, 400, 401, 404, 504."""
+    async def nodes(self) -> list[dict[str, Any]]:
+        """The members in RabbitMQ's shape; what each knows of itself alone is left out of those that do not answer."""
+
+    async def vhost_totals(self, vhosts: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """How many messages there are, by vhost, and what clients did. The first is left out where there are more than
+        MOST_COUNTED queues, or where some can't be asked."""
+
+    async def exchange_stats(self, names: Sequence[tuple[str, str]]) -> dict[tuple[str, str], dict[str, Any]]:
+        """What came to exchanges, by vhost and name."""
+
+    def login_attempts(self, node: str) -> list[dict[str, Any]] | None:
+        """By protocol, since the node began; None for another node than this one."""

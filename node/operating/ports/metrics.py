@@ -1,7 +1,7 @@
 """Metrics of a node, before they are text for Prometheus."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 
 class Histogram(NamedTuple):
@@ -14,6 +14,9 @@ class Histogram(NamedTuple):
 
 Sample: TypeAlias = tuple[Mapping[str, str], float | Histogram]
 """Labels, and a value."""
+
+LEFT_OUT: Final = "Queues that are not on this page"
+"""Of `mayfly_queues_left_out`."""
 
 #: (name, help, "gauge", "counter" or "histogram", [(labels, value), ...]). A counter's name may leave `_total` out.
 Metric: TypeAlias = tuple[str, str, str, Sequence[Sample]]

@@ -4,6 +4,7 @@ from typing import Any, Protocol
 
 from mayfly.node.operating.ports.answers import Answer
 from mayfly.node.operating.ports.parked_selection import Selection
+from mayfly.node.operating.ports.trace_wish import TraceWish
 
 
 class OperatorPort(Protocol):
@@ -57,6 +58,15 @@ class OperatorPort(Protocol):
     async def revive(self) -> Answer:
         """Have a drained node serve again."""
 
+    def log_levels(self) -> dict[str, Any]:
+        """The `levels` of this node's parts that have one of their own; of "" that of the process."""
+
+    def set_log_level(self, part: str, level: str) -> Answer:
+        """Until this node ends; "": as what it is a part of. Raises ValueError."""
+
+    async def trace(self, wish: TraceWish) -> Answer:
+        """What clients of this node do for that long; the `events`, and how many were `left_out`."""
+
     async def move_group(self, group: int, voters: tuple[str, ...]) -> Answer:
         """Choose the voters of a group; nobody: have them worked out."""
 
@@ -68,6 +78,9 @@ class OperatorPort(Protocol):
 
     async def add_shards(self, total: int) -> Answer:
         """Have so many shards in all."""
+
+    async def switch(self, vhost: str | None, feature: str, on: bool) -> Answer:
+        """Switch a feature on or off, in a vhost or, for None, in the whole cluster (RULES X3)."""
 
     async def transfer_group(self, group: int, leader: str) -> Answer:
         """Choose the leader of a group among its voters."""

@@ -1,10 +1,14 @@
 """Which queues an operator asks about."""
 
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 MOST_QUEUES: Final = 5000
 """As many are told about at most, however many are asked for: the node does nothing else meanwhile."""
 USUAL_QUEUES: Final = 1000
+
+Figures: TypeAlias = Literal["all", "totals", "none"]
+"""What is shown of what queues hold and did: all, how many messages there are, or nothing (RabbitMQ's `disable_stats`,
+with and without `enable_queue_totals`)."""
 
 
 class QueueSelection(NamedTuple):

@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 from mayfly.node.operating.ports.metrics import Metric
 from mayfly.node.operating.ports.queue_selection import QueueSelection
+from mayfly.node.operating.ports.rabbitmq_metrics import MetricsSelection
 
 
 class StatusProvider(Protocol):
@@ -39,6 +40,12 @@ class StatusProvider(Protocol):
 
     def queue_metrics(self, rows: Sequence[Mapping[str, Any]], left_out: int) -> Sequence[Metric]:
         """Metrics of the queues in `rows`, from `queues`. Called in a thread: takes nothing but these."""
+
+    async def rabbitmq_metrics(self, wanted: MetricsSelection) -> Sequence[Metric]:
+        """The node's metrics with RabbitMQ's names, without those of single queues."""
+
+    def rabbitmq_queue_metrics(self, rows: Sequence[Mapping[str, Any]], wanted: MetricsSelection) -> Sequence[Metric]:
+        """Those of the queues in `rows`, from `queues`. Called in a thread: takes nothing but these."""
 
     async def metrics_snapshot(self) -> Sequence[Metric]:
         """The node's metrics now, with those of the shards that it has replicas of."""

@@ -23,6 +23,7 @@ from mayfly.node.engine.engine import Engine
 from mayfly.node.operating.ports.client_selection import ClientSelection, Kind
 from mayfly.node.operating.views.json_values import json_value
 from mayfly.node.operating.views.queue_counts import shard_here
+from mayfly.node.operating.views.rates import CLIENT_STATS, client_counts, message_stats
 from mayfly.node.shard.shard import Shard
 
 Row = dict[str, Any]
@@ -198,6 +199,8 @@ class ClientViews:
             "frame_max": amqp.output.frame_max_bytes,
             "timeout": amqp.heartbeat_seconds,
             "connected_at": socket.connected_at_ms,
+            "recv_oct": connection.received_bytes,
+            "send_oct": amqp.output.taken_bytes,
             "client_properties": json_value(amqp.client_properties),
         }
 
@@ -222,6 +225,7 @@ class ClientViews:
             "global_prefetch_count": 0,
             "confirm": confirms is not None,
             "transactional": transaction is not None,
+            "message_stats": message_stats(CLIENT_STATS, client_counts(channel.traffic), None),
             "connection_details": {
                 "name": client.socket.name,
                 "peer_host": client.socket.peer[0],
@@ -297,7 +301,7 @@ def connection_of(kind: Kind, name: str) -> str:
 
 
 def _is_meant(connection: ClientConnection, selection: ClientSelection) -> bool:
-    if not connection.is_running:
+    if not connection.is_running or connection.socket.is_inner:
         return False
     # To put the name together costs more than all else here.
     name = "" if selection.connection is None else connection.socket.name

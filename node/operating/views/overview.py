@@ -1,6 +1,6 @@
 """The cluster and its nodes as RabbitMQ's management API shows them, as far as they are known here."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from mayfly.node.amqp.settings import CLUSTER_NAME
@@ -11,7 +11,7 @@ from mayfly.node.engine.engine import Engine
 from mayfly.node.operating.views.queue_counts import QueueCounts, shard_here
 from mayfly.node.version import VERSION
 
-_LISTENERS: Final = {"amqp": "amqp", "amqps": "amqp/ssl", "http": "http", "peer": "clustering"}
+_LISTENERS: Final = {"amqp": "amqp", "amqps": "amqp/ssl", "http": "http", "https": "https", "peer": "clustering"}
 """What the addresses of nodes are called here and there."""
 
 
@@ -24,16 +24,16 @@ class ShardTotals(NamedTuple):
 
 
 def overview(rabbitmq_version: str) -> dict[str, Any]:
-    """What is said to everybody; totals come to it. As of a RabbitMQ that keeps totals and no rates."""
+    """What is said to everybody; totals come to it."""
     return {
         "management_version": rabbitmq_version,
         "rabbitmq_version": rabbitmq_version,
         "product_name": "MayflyMQ",
         "product_version": VERSION,
         "cluster_name": CLUSTER_NAME,
-        "rates_mode": "none",
-        "disable_stats": True,
-        "enable_queue_totals": True,
+        "rates_mode": "basic",
+        "disable_stats": False,
+        "enable_queue_totals": False,
         "exchange_types": [{"name": name, "enabled": True} for name in sorted(EXCHANGE_TYPES)],
     }
 
@@ -101,8 +101,12 @@ class TotalsOfUser:
 
 
 def _totals(objects: dict[str, int], ready: int, held: int) -> dict[str, Any]:
-    queues = {"messages": ready + held, "messages_ready": ready, "messages_unacknowledged": held}
-    return {"object_totals": objects, "queue_totals": queues}
+    return {"object_totals": objects, "queue_totals": queue_totals(ready, held)}
+
+
+def queue_totals(ready: int, held: int) -> dict[str, Any]:
+    """Messages in queues, in RabbitMQ's fields."""
+    return {"messages": ready + held, "messages_ready": ready, "messages_unacknowledged": held}
 
 
 def listener_rows(engine: Engine, is_tls: bool) -> list[dict[str, Any]]:
@@ -119,14 +123,31 @@ def listener_rows(engine: Engine, is_tls: bool) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (row["protocol"], row["port"], row["node"]))
 
 
-def node_rows(engine: Engine, now_ms: int, own: dict[str, Any]) -> list[dict[str, Any]]:
-    """The members by name; `own` is what this node alone knows of itself."""
+def context_rows(listeners: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Where the management API is, of these listeners."""
+    return [
+        {
+            "node": row["node"], "description": "RabbitMQ Management", "path": "/", "ip": row["ip_address"],
+            "port": str(row["port"]),
+        }
+        for row in listeners
+        if row["protocol"] in ("http", "https")
+    ]  # fmt: skip
+
+
+def own_alarms(engine: Engine) -> list[str]:
+    """What this node is short of."""
+    return [name for alarm, name in NAMES.items() if engine.alarms.own(alarm)]
+
+
+def node_rows(engine: Engine, now_ms: int, told: Mapping[int, dict[str, Any]]) -> list[dict[str, Any]]:
+    """The members by name; `told` is what nodes alone know of themselves."""
     host = engine.host
     names = {record.id: record.name for record in engine.catalog.nodes()}
     rows = []
     for id in host.members:
         is_self = id == engine.node_id
-        on = [NAMES[alarm] for alarm in NAMES if engine.alarms.own(alarm)] if is_self else engine.alarms.of_peer(id)
+        on = own_alarms(engine) if is_self else engine.alarms.of_peer(id)
         row = {
             "name": names.get(id, f"node{id}"),
             "type": "disc",
@@ -135,5 +156,5 @@ def node_rows(engine: Engine, now_ms: int, own: dict[str, Any]) -> list[dict[str
             "mem_alarm": NAMES[MEMORY] in on,
             "disk_free_alarm": NAMES[DISK] in on,
         }
-        rows.append({**row, **own} if is_self else row)
+        rows.append({**row, **told.get(id, {})})
     return sorted(rows, key=lambda row: str(row["name"]))

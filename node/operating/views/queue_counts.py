@@ -17,6 +17,15 @@ class QueueCounts(NamedTuple):
     consumers: int
 
 
+class QueueActivity(NamedTuple):
+    """Of one queue since it was made: what came in, from clients and as dead letters; what was delivered to consumers
+    and got, each time counted; what was acknowledged."""
+
+    enqueued: int
+    delivered: int
+    acknowledged: int
+
+
 class Behind(NamedTuple):
     """Of one queue that has left a shard: what waits there to follow it, and what its consumers hold there."""
 
@@ -42,11 +51,21 @@ def counts_of(shard: Shard, queues: Iterable[int]) -> dict[int, QueueCounts]:
     return found
 
 
+def activity_of(shard: Shard, queues: Iterable[int]) -> dict[int, QueueActivity]:
+    """By queue id, as in `counts_of`."""
+    found = {}
+    for id in queues:
+        it = shard.queue_statistics(id)
+        if it is not None:
+            found[id] = QueueActivity(it.enqueued, it.delivered, it.acknowledged)
+    return found
+
+
 def left_behind(shard: Shard, queues: Iterable[int]) -> dict[int, Behind]:
     """By queue id, of those that have left the shard."""
     found = {}
     for id in queues:
         queue, lane = shard.queue(id), shard.lane(id)
         if queue is not None and queue.has_left:
-            found[id] = Behind(queue.ready_count() + (0 if lane is None else len(lane.items)), queue.held_count)
+            found[id] = Behind(queue.waiting_count() + (0 if lane is None else len(lane.items)), queue.held_count)
     return found

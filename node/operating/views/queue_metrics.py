@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from mayfly.node.operating.ports.metrics import Metric, Sample
+from mayfly.node.operating.ports.metrics import LEFT_OUT, Metric, Sample
 from mayfly.node.shard.counts import COUNTS
 
 Row = Mapping[str, Any]
@@ -13,7 +13,7 @@ _MS_PER_S: Final = 1000
 
 def queue_metrics(rows: Sequence[Row], left_out: int) -> list[Metric]:
     """Metrics of the queues in `rows`, from `QueueViews.some`; what is not known of a queue is left out."""
-    metrics: list[Metric] = [("mayfly_queues_left_out", "Queues that are not on this page", "gauge", [({}, left_out)])]
+    metrics: list[Metric] = [("mayfly_queues_left_out", LEFT_OUT, "gauge", [({}, left_out)])]
     for kind, explanations in (("gauge", _GAUGES), ("counter", COUNTS)):
         for key, explanation in explanations.items():
             metrics.append((f"mayfly_queue_{key}", explanation, kind, _samples(rows, _at(key))))
@@ -53,6 +53,7 @@ _GAUGES: Final = {
     "ready": "Messages ready",
     "ready_live": "Messages ready whose deadline has not passed",
     "ready_bytes": "Bytes of bodies ready",
+    "scheduled": "Messages that wait for their time",
     "unacknowledged": "Messages held by consumers",
     "consumers": "Consumers",
     "exact": "0: ready_live may be too high, oldest_ready_seconds too low",
@@ -60,5 +61,6 @@ _GAUGES: Final = {
 _TIMES: Final = {
     "oldest_ready": ("oldest_ready_age_ms", "Since the oldest ready message was enqueued"),
     "next_deadline": ("next_deadline_in_ms", "Until the head expires; below 0 it is late"),
+    "next_due": ("next_due_in_ms", "Until the first scheduled message is due; below 0 it is late"),
     "last_use": ("last_use_age_ms", "Since the queue was used last"),
 }

@@ -10,13 +10,16 @@ from typing import Any, Final
 import msgspec
 
 from mayfly.node.catalog import Catalog, QueueRecord
+from mayfly.node.catalog.arguments import queue_type
 from mayfly.node.engine.engine import Engine
 from mayfly.node.operating.ports.queue_selection import QueueSelection
 from mayfly.node.operating.views.queue_counts import Behind, shard_here
+from mayfly.node.operating.views.setting_sources import setting_sources
 from mayfly.node.operating.views.shard_clocks import ShardNow, shard_now
 from mayfly.node.shard.counts import COUNTS
 from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.shard import Shard
+from mayfly.node.shard.statistics import QueueStatistics
 from mayfly.node.shard.waiting import CHUNK, Waiting, WaitingIndex
 
 LOOKED_AT: Final = 100_000
@@ -25,7 +28,10 @@ INDEXES: Final = 16
 FORGET_AFTER_MS: Final = 60_000
 """Indexes of long queues are kept for those that were asked about last, 8 bytes for each of their messages."""
 
-NUMBERS: Final = ("ready", "ready_bytes", "unacknowledged", "unacknowledged_bytes", "consumers", *COUNTS)
+NUMBERS: Final = (
+    "ready", "ready_bytes", "scheduled", "scheduled_bytes", "unacknowledged", "unacknowledged_bytes", "consumers",
+    *COUNTS,
+)
 
 
 class QueueViews:
@@ -52,6 +58,18 @@ class QueueViews:
             return row | {"shard": record.shard, "leader": self._engine.leader_of(record.shard)}
         return row | {"node": record.owner_node}
 
+    def kind_of(self, record: QueueRecord) -> dict[str, Any]:
+        """What kind of queue it is: what a list says beside its counts."""
+        policy, operator_policy = self._engine.catalog.policies_of_queue(record)
+        return {
+            "type": queue_type(record.arguments),
+            "durable": record.durable,
+            "exclusive": record.exclusive,
+            "auto_delete": record.auto_delete,
+            "policy": None if policy is None else policy.name,
+            "operator_policy": None if operator_policy is None else operator_policy.name,
+        }
+
     def all_of_catalog(self, record: QueueRecord) -> dict[str, Any]:
         """What a page about that queue alone has beside its counts."""
         catalog = self._engine.catalog
@@ -62,6 +80,7 @@ class QueueViews:
             "arguments": record.arguments,
             **policies_of(catalog, record),
             "settings": msgspec.structs.asdict(catalog.effective_settings(record)),
+            "settings_from": setting_sources(catalog, record),
         }
 
     def move(self, record: QueueRecord, behind: Mapping[int, Behind]) -> dict[str, Any]:
@@ -118,6 +137,7 @@ class QueueViews:
         row |= {field: getattr(statistics, field) for field in NUMBERS}
         row |= self._waiting(queue, now, now_ms, most, by_name)
         row |= _next_deadline(queue, now)
+        row |= _next_due(statistics, now)
         row |= _lease(queue, now)
         row["time_ms"] = now.time_ms
         return row
@@ -170,6 +190,14 @@ def _next_deadline(queue: Queue, now: ShardNow) -> dict[str, Any]:
     if deadline_ms < 0:
         return {"next_deadline_ms": None, "next_deadline_in_ms": None}
     return {"next_deadline_ms": deadline_ms, "next_deadline_in_ms": deadline_ms - now.time_ms}
+
+
+def _next_due(statistics: QueueStatistics, now: ShardNow) -> dict[str, Any]:
+    """When the first of what is scheduled is due (RULES S2)."""
+    due_ms = statistics.next_due_ms
+    if due_ms < 0:
+        return {"next_due_ms": None, "next_due_in_ms": None}
+    return {"next_due_ms": due_ms, "next_due_in_ms": due_ms - now.time_ms}
 
 
 def _lease(queue: Queue, now: ShardNow) -> dict[str, Any]:

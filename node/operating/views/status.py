@@ -14,9 +14,10 @@ from mayfly.node.operating.ports.metrics import Histogram, Metric, Sample
 from mayfly.node.operating.views.lanes import lane_steps
 from mayfly.node.operating.views.queue_counts import QueueCounts
 from mayfly.node.operating.views.queue_views import policies_of
+from mayfly.node.operating.views.rabbitmq_metrics import queue_totals
 from mayfly.node.operating.views.shard_clocks import shard_now
 from mayfly.node.shard.counts import COUNTS
-from mayfly.node.shard.expiry_lag import BOUNDS_MS
+from mayfly.node.shard.expiry_lag import BOUNDS_MS, ExpiryLag
 from mayfly.node.shard.shard import Shard
 from mayfly.node.shard.statistics import ShardStatistics
 
@@ -58,6 +59,9 @@ def engine_status(
         "groups_left_alone": engine.catalog.members.left_alone(),
         "queues": totals,
         "unknown_shards": [row["group"] for row in groups if "unknown" in row],
+        "switched_off": [
+            {"vhost": record.vhost, "feature": record.feature} for record in engine.catalog.switches.records()
+        ],
         "alarms": alarm_texts(engine),
         "blocked": engine.blocked,
         "clock_excess_ms": engine.host.clocks.excess_ms(),
@@ -140,9 +144,10 @@ def _group_steps(
         consumers=statistics.consumers,
         outbox=statistics.outbox,
         parked=statistics.parked,
-        remains=statistics.remains,
+        orphans=statistics.orphans,
         stalled_lanes=stalled,
         expiry_lag_ms=expiry_lag_ms(engine, shard, now_ms),
+        counts={name: getattr(statistics, name) for name in COUNTS},
     )
     yield row
 
@@ -160,8 +165,11 @@ def expiry_lag_ms(engine: Engine, shard: Shard, now_ms: int) -> int:
     return max(0, lag_ms)
 
 
-def managed_queue(engine: Engine, record: QueueRecord, counts: QueueCounts | None) -> dict[str, Any]:
-    """One queue as RabbitMQ's management API shows it; without `counts` what the catalog says of it.
+def managed_queue(
+    engine: Engine, record: QueueRecord, counts: QueueCounts | None, in_full: bool = True
+) -> dict[str, Any]:
+    """One queue as RabbitMQ's management API shows it; without `counts` what the catalog says of it, and not `in_full`
+    how many messages there are besides.
 
     The messages of another node's transient queue are known there alone.
     """
@@ -193,6 +201,9 @@ def managed_queue(engine: Engine, record: QueueRecord, counts: QueueCounts | Non
             messages=counts.ready + counts.unacknowledged,
             messages_ready=counts.ready,
             messages_unacknowledged=counts.unacknowledged,
+        )
+    if counts is not None and in_full:
+        info.update(
             message_bytes=counts.ready_bytes + counts.unacknowledged_bytes,
             message_bytes_ready=counts.ready_bytes,
             message_bytes_unacknowledged=counts.unacknowledged_bytes,
@@ -253,7 +264,11 @@ def metric_steps(engine: Engine, now_ms: int) -> Iterator[Metric | None]:
         ),
         (
             "mayfly_expiry_lag_seconds", "From a message's deadline to the entry that expired it", "histogram",
-            [({"shard": id}, _lag(shard)) for id, shard in shards.items()],
+            [({"shard": id}, _lag(shard.expiry_lag)) for id, shard in shards.items()],
+        ),
+        (
+            "mayfly_due_lag_seconds", "From a scheduled message's due time to the entry in which it became ready",
+            "histogram", [({"shard": id}, _lag(shard.due_lag)) for id, shard in shards.items()],
         ),
         ("mayfly_deaths", "Messages dead-lettered, by reason", "counter", by_reason("dead_lettered_for")),
         ("mayfly_queues_gone", "Queues that are gone, by reason", "counter", by_reason("gone_for")),
@@ -277,6 +292,7 @@ def metric_steps(engine: Engine, now_ms: int) -> Iterator[Metric | None]:
         yield (f"mayfly_{field}", explanation, "gauge", by_shard(field))
     for field, explanation in _SHARD_COUNTERS.items():
         yield (f"mayfly_{field}", explanation, "counter", by_shard(field))
+    yield from queue_totals(each for id, each in statistics.items() if engine.leads(shards[id].shard_id))
     yield from _clock_metrics(engine, shards, now_ms)
     yield from _outbox_steps(engine, shards, now_ms)
 
@@ -295,8 +311,7 @@ def login_metrics(by_protocol: Mapping[str, FailedLogins]) -> list[Metric]:
     ]
 
 
-def _lag(shard: Shard) -> Histogram:
-    lag = shard.expiry_lag
+def _lag(lag: ExpiryLag) -> Histogram:
     bounds = tuple(bound_ms / _MS_PER_S for bound_ms in BOUNDS_MS)
     return Histogram(bounds, tuple(lag.by_bucket()), lag.sum_ms() / _MS_PER_S)
 
@@ -367,12 +382,14 @@ _SHARD_GAUGES = {
     "ready": "Messages ready",
     "unacknowledged": "Messages held by consumers",
     "ready_bytes": "Bytes of bodies ready",
+    "scheduled": "Messages that wait for their time",
+    "scheduled_bytes": "Bytes of bodies that wait for their time",
     "consumers": "Consumers",
     "outbox": "Dead letters on their way",
     "parked": "Dead letters without a route",
-    "remains": "Messages of queues that are gone or were purged, still to be dead-lettered or released",
+    "orphans": "Messages of queues that are gone or were purged, still to be dead-lettered or released",
     "live_entries": "Log entries that hold messages",
-    "message_timers": "Queues whose head has a deadline",
+    "message_timers": "Queues whose head has a deadline, or with scheduled messages",
     "lease_timers": "Queues whose lease runs",
 }
 _SHARD_COUNTERS = {

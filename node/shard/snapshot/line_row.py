@@ -4,13 +4,13 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any, Final
 
+from mayfly.node.shard.dialect import LAST_RULE
 from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.line import Line
 from mayfly.node.shard.message import FAILED, GIVEN_BACK, NOT_SENT
 from mayfly.node.shard.packed import AS_PACKED, BODY_LENGTH, INDEX, Packed
 from mayfly.node.shard.retiming import Retiming
 from mayfly.node.shard.returning import ReturningMessages
-from mayfly.node.shard.settings import MAX_NUMBER
 from mayfly.node.shard.snapshot.message_columns import MOST_ALIKE, MessageColumns, MessagesReading, with_acquired
 from mayfly.node.shard.snapshot.pace import Pace
 from mayfly.node.shard.state import State
@@ -72,7 +72,7 @@ class LineReading:
                 self.body_bytes += held.body_bytes
                 continue
             count, queue_ttl_ms, *piece_columns = piece_row
-            if not isinstance(queue_ttl_ms, int) or not AS_PACKED <= queue_ttl_ms <= MAX_NUMBER:
+            if not isinstance(queue_ttl_ms, int) or not AS_PACKED <= queue_ttl_ms <= LAST_RULE:
                 raise ShardError(f"messages packed with the TTL {queue_ttl_ms!r}")
             piece = Packed(count, with_acquired(state, piece_columns), queue_ttl_ms)
             packed.append(piece)

@@ -1,21 +1,28 @@
 """A queue in the snapshot, with its lease, its lines and its consumers."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from mayfly.cluster.versions import LEVEL_FAILED_DELIVERIES
 from mayfly.node.shard.delivery import note_due
 from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.lease import USES, Lease
+from mayfly.node.shard.line import Line
 from mayfly.node.shard.moving import Moving
 from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.retiming import Retiming
+from mayfly.node.shard.schedule import Schedule
 from mayfly.node.shard.settings import ShardQueueSettings
 from mayfly.node.shard.snapshot.holder_row import holder_row, restore_holder
 from mayfly.node.shard.snapshot.line_row import LineReading, line_row, retiming_row
-from mayfly.node.shard.snapshot.message_columns import MessageColumns
+from mayfly.node.shard.snapshot.message_columns import MessageColumns, MessagesReading
 from mayfly.node.shard.snapshot.pace import Pace
 from mayfly.node.shard.state import State
+
+# Places of the rows that most queues have not.
+_MOVING: Final = 0
+_STREAM: Final = 1
+_SCHEDULE: Final = 2
 
 
 def queue_row(queue: Queue, terms: int, columns: MessageColumns) -> list[object]:
@@ -39,8 +46,20 @@ def queue_row(queue: Queue, terms: int, columns: MessageColumns) -> list[object]
             for level in queue.levels
             if level.returned.items or level.ready.items
         ],
-        *([] if queue.moving is None else [queue.moving.row()]),
+        *_special_rows(queue, columns),
     ]
+
+
+def _special_rows(queue: Queue, columns: MessageColumns) -> list[object]:
+    """What most queues have not: of a move, of a stream, and what is scheduled; up to the last that there is."""
+    moving = [] if queue.moving is None else queue.moving.row()
+    stream = [] if queue.stream is None else queue.stream.row()
+    if queue.schedule is not None:
+        runs = [line_row(run, columns) for run in queue.schedule.runs]
+        return [moving, stream, [columns.pack(queue.schedule.young), runs]]
+    if stream:
+        return [moving, stream]
+    return [moving] if moving else []
 
 
 def restore_queue(
@@ -49,7 +68,7 @@ def restore_queue(
     """Put the queue of a ``queue_row`` into the state, and arm its timers. ``table``: all terms, as bytes and read."""
     (
         queue_id, (vhost, name, place, *retiming), lease_row, counters, received, returned, ready, holders, bands,
-        single_active, single, levels, *moving_row,
+        single_active, single, levels, *special_rows,
     ) = row
     lease = Lease(0, 0)
     lease.epoch, lease.started_ms, lease.last_activity_ms, last_use = lease_row
@@ -58,9 +77,9 @@ def restore_queue(
     queue = Queue(queue_id, vhost, name, terms, terms_bytes, lease, state.messages_per_piece)
     if retiming:
         queue.retiming = Retiming(*retiming)
-    if moving_row:
+    if special_rows and special_rows[_MOVING]:
         queue.moving = Moving()
-        queue.moving.restore(moving_row[0])
+        queue.moving.restore(special_rows[_MOVING])
     queue.restore_counts(counters)
     for source, sequence in received:
         queue.note_received(source, sequence)
@@ -73,6 +92,8 @@ def restore_queue(
             reading = LineReading(line)
             yield from reading.read(state, written, pace)
             queue.ready_bytes += reading.body_bytes
+    if len(special_rows) > _SCHEDULE:
+        yield from _restore_schedule(state, queue, special_rows[_SCHEDULE], pace)
     consumers = queue.consumers
     consumers.single_active = single_active
     consumers.yields = single_active and state.level >= LEVEL_FAILED_DELIVERIES
@@ -86,6 +107,8 @@ def restore_queue(
             consumers.wait(holder)
     if single:
         consumers.single = queue.holders[single]
+    if queue.stream is not None:
+        queue.stream.restore(special_rows[_STREAM], list(queue.holders.values()))
     state.queues[queue_id] = queue
     if queue.is_returning():
         state.returning.add(queue)
@@ -95,3 +118,22 @@ def restore_queue(
     if queue.expires_ms >= 0 and lease.suspended_by == 0 and not queue.has_left:
         state.lease_timers.arm(queue_id, max(0, lease.started_ms + queue.expires_ms))
     note_due(state, queue)
+
+
+def _restore_schedule(state: State, queue: Queue, row: Any, pace: Pace) -> Iterator[None]:
+    """What is scheduled, as `_special_rows` wrote it."""
+    young_row, run_rows = row
+    young = MessagesReading()
+    yield from young.read(state, young_row, pace)
+    body_bytes = young.body_bytes
+    runs: list[Line] = []
+    schedule = Schedule(state.messages_per_piece)
+    for run_row in run_rows:
+        reading = LineReading(schedule.empty_run())
+        yield from reading.read(state, run_row, pace)
+        body_bytes += reading.body_bytes
+        runs.append(reading.line)
+    schedule.restore(young.messages, runs, body_bytes)
+    if not schedule.count:
+        raise ShardError(f"queue {queue.queue_id} has a schedule without messages")
+    queue.schedule = schedule

@@ -9,6 +9,7 @@ from mayfly.cluster.versions import (
     LEVEL_FAILED_DELIVERIES,
     SHARD_SNAPSHOT_VERSION,
     SHARD_SNAPSHOT_WITH_MOVES,
+    SHARD_SNAPSHOT_WITH_SPECIAL_ROWS,
     SHARD_SNAPSHOT_WITHOUT_LEVEL,
     SHARD_SNAPSHOT_WITHOUT_WINDOWS,
 )
@@ -28,6 +29,7 @@ from mayfly.node.shard.tombstone import GONE_FOR, Tombstone
 
 _VERSIONS: Final = (
     SHARD_SNAPSHOT_WITHOUT_WINDOWS, SHARD_SNAPSHOT_WITHOUT_LEVEL, SHARD_SNAPSHOT_VERSION, SHARD_SNAPSHOT_WITH_MOVES,
+    SHARD_SNAPSHOT_WITH_SPECIAL_ROWS,
 )
 
 
@@ -60,6 +62,9 @@ def state_row(state: State, columns: MessageColumns) -> list[object]:
 
 def _version(state: State) -> int:
     """The oldest that says all of it: replicas of older releases have to read it."""
+    if any(queue.stream is not None or queue.schedule is not None for queue in state.queues.values()):
+        # Whatever this shard was told: nobody schedules, or has streams, before the cluster is at that level.
+        return SHARD_SNAPSHOT_WITH_SPECIAL_ROWS
     if state.level >= LEVEL_FAILED_DELIVERIES:
         moves = any(queue.moving is not None for queue in state.queues.values())
         return SHARD_SNAPSHOT_WITH_MOVES if moves else SHARD_SNAPSHOT_VERSION

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from simulation.node.checker.deadlines import check_decisions, check_early, check_late
+from simulation.node.checker.deadlines import check_decisions, check_due, check_early, check_late, check_retries
 from simulation.node.checker.deliveries import check_duplicates, check_invented, check_order, check_refused
 from simulation.node.checker.edges import check_edges
 from simulation.node.checker.leases import check_leases, check_lingering
 from simulation.node.checker.loss import check_answered, check_lost
+from simulation.node.checker.streams import check_streams
 from simulation.node.checker.tolerance import Tolerance
 from simulation.node.checker.transactions import check_transactions
 from simulation.node.history import History
@@ -19,6 +20,7 @@ __all__ = [
     "check",
     "check_answered",
     "check_decisions",
+    "check_due",
     "check_duplicates",
     "check_early",
     "check_edges",
@@ -29,6 +31,8 @@ __all__ = [
     "check_lost",
     "check_order",
     "check_refused",
+    "check_retries",
+    "check_streams",
     "check_transactions",
 ]
 
@@ -42,9 +46,12 @@ def check(history: History, topology: Topology, tolerance: Tolerance) -> list[Vi
         *check_refused(history, topology, tolerance),
         *check_lost(history, topology),
         *check_transactions(history),
+        *check_streams(history),
         *check_answered(history, tolerance),
         *check_decisions(history),
         *check_early(history, topology, tolerance),
+        *check_due(history, topology, tolerance),
+        *check_retries(history, topology),
         *check_late(history, topology, tolerance),
         *check_leases(history, topology, tolerance),
         *check_lingering(history, topology, tolerance),

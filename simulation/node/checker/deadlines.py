@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simulation.node.checker.tolerance import Tolerance
-from simulation.node.history import CONFIRMED, EXPIRED, Delivery, History, Publish
+from simulation.node.history import CONFIRMED, EXPIRED, REQUEUE, Delivery, History, Publish
 from simulation.node.topology import Topology
 from simulation.simulator import Violation
 
@@ -55,6 +55,67 @@ def check_early(history: History, topology: Topology, tolerance: Tolerance) -> l
                     "T5 early", f"{name} was dead after {passed_ms} ms of shard time, not {total_ms} ms"
                 )
             )
+    return violations
+
+
+def check_due(history: History, topology: Topology, tolerance: Tolerance) -> list[Violation]:
+    """No message comes before it is due (RULES S3), judged as `check_early` does; and what was published later on the
+    same channel, and is due later or at the same time, does not overtake it (S2).
+    """
+    violations: list[Violation] = []
+    last: dict[tuple[str, str, int], list[Delivery]] = {}
+    for delivery in history.deliveries:
+        publish = history.publishes.get(delivery.message_id)
+        if publish is None or delivery.deaths or not topology.queues[delivery.queue].allow_schedule:
+            continue
+        name = f"message {delivery.message_id} of {delivery.queue}"
+        passed_us = delivery.at_us - publish.invoked_us
+        least_us = tolerance.shortest_us(publish.delay_ms) - (tolerance.early_ms or 0) * 1_000
+        if publish.exact and tolerance.early_ms is not None and passed_us < least_us:
+            text = f"{name} came {passed_us / 1e3:.3f} ms after it was published, with {publish.delay_ms} ms to wait"
+            violations.append(Violation("S3 early", text))
+        if delivery.queue in history.moved:
+            continue
+        if publish.clocks_ms and delivery.source_clock_ms >= 0:
+            passed_ms = delivery.source_clock_ms - publish.clocks_ms[publish.queues.index(delivery.queue)]
+            if passed_ms < publish.delay_ms:
+                text = f"{name} came after {passed_ms} ms of shard time, not {publish.delay_ms} ms"
+                violations.append(Violation("S3 early", text))
+        if delivery.redelivered or not publish.exact:
+            continue
+        before = last.setdefault((delivery.holder, delivery.queue, publish.stream), [])
+        for other in before:
+            overtaking = history.publishes[other.message_id]
+            if overtaking.sequence > publish.sequence and overtaking.delay_ms >= publish.delay_ms:
+                violations.append(Violation("S2 order", f"{name} came after message {other.message_id}"))
+        before.append(delivery)
+    return violations
+
+
+def check_retries(history: History, topology: Topology) -> list[Violation]:
+    """What a client gave back comes no sooner than its queue's retries do, on the clock of the shard (RULES S5).
+
+    Where the node of that client lost its session later, the message may have come back before its client knew.
+    """
+    violations: list[Violation] = []
+    given_back: dict[tuple[int, str], Delivery] = {}
+    for delivery in history.deliveries:
+        retry_ms = topology.queues[delivery.queue].retry_ms
+        if retry_ms is None or delivery.queue in history.moved:
+            continue
+        copy = (delivery.message_id, delivery.queue)
+        before = given_back.get(copy)
+        given_back[copy] = delivery
+        if before is None or before.settled != REQUEUE or before.settled_us is None:
+            continue
+        if before.settled_us > delivery.at_us or min(before.settled_clock_ms, delivery.source_clock_ms) < 0:
+            continue
+        passed_ms = delivery.source_clock_ms - before.settled_clock_ms
+        lost = any(node == before.node and at_us >= before.left_us for at_us, node, _ in history.lost_sessions)
+        if passed_ms < retry_ms and not lost:
+            name = f"message {delivery.message_id} of {delivery.queue}"
+            text = f"{name} came back after {passed_ms} ms, not {retry_ms} ms"
+            violations.append(Violation("S5 early", text))
     return violations
 
 

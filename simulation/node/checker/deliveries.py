@@ -149,7 +149,7 @@ def check_order(history: History) -> list[Violation]:
     queues (RULES D7) as long as nobody took messages from the queues they died in, which changes the
     order of death.
 
-    Where a queue has priorities, so it is in each of them. Published before
+    Where a queue has priorities, so it is in each of them; what was to wait is judged by `check_due`. Published before
     means: earlier on the same channel, or confirmed before the other was sent by anyone.
     """
     violations: list[Violation] = []
@@ -161,6 +161,8 @@ def check_order(history: History) -> list[Violation]:
         if (
             publish is None
             or delivery.redelivered
+            or publish.delay_ms > 0
+            or not publish.exact
             or any(queue in history.touched for queue in path[:-1])
         ):
             continue

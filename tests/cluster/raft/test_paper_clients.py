@@ -172,6 +172,17 @@ def test_thesis_9_6_a_majority_of_pre_votes_begins_the_election() -> None:
     assert subject.node.raft.state == StateType.CANDIDATE, "pre-votes are no votes"
 
 
+def test_thesis_9_6_a_late_pre_vote_of_an_earlier_term_does_not_count() -> None:
+    """Found by traces against the specification: it was given for another election."""
+    subject = Subject([1], term=2, pre_vote=True)
+    subject.node.campaign()
+    subject.work()
+    subject.hears(MessageType.PRE_VOTE_RESP, 2, 2)
+    assert (subject.node.raft.state, subject.node.raft.term) == (StateType.PRE_CANDIDATE, 2)
+    subject.hears(MessageType.PRE_VOTE_RESP, 2, 3)
+    assert (subject.node.raft.state, subject.node.raft.term) == (StateType.CANDIDATE, 3)
+
+
 @pytest.mark.parametrize(("index", "log_term", "granted"), [(2, 1, True), (1, 1, False), (1, 2, True)])
 def test_thesis_9_6_a_pre_vote_needs_a_log_as_complete(index: int, log_term: int, granted: bool) -> None:
     subject = Subject([1, 1], pre_vote=True)

@@ -96,6 +96,10 @@ class DirectCluster:
         """See `ClusterFacade.catalog_spread`; there is no other node."""
         done(None)
 
+    def leads(self, shard_id: int) -> bool:
+        """See `ClusterFacade.leads`; there is no other node."""
+        return True
+
     def await_owner(self, queue_id: int, done: OnDone) -> None:
         """See `ClusterFacade.await_owner`."""
         self.lost_owners.wait(queue_id, done)

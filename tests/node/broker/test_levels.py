@@ -8,7 +8,7 @@ from typing import Any
 from pamqp import commands
 
 from mayfly.cluster.raft import RaftMessage
-from mayfly.cluster.versions import LEVEL_FAILED_DELIVERIES, LEVELS, VersionRange
+from mayfly.cluster.versions import LEVEL_FAILED_DELIVERIES, LEVEL_QUORUM_PRIORITIES, LEVELS, VersionRange
 from mayfly.node.membership.duties import AGAIN_MS, LEVELS_AGAIN_MS
 from mayfly.node.numbers import CATALOG_GROUP
 from tests.node.broker.three_brokers import TICK_MS, ThreeBrokers, start_anew
@@ -220,3 +220,38 @@ def test_q1_nacks_count_until_all_members_know_that_they_do_not() -> None:
         brokers.run_until(partial(are_at, brokers, LEVELS.highest))
         brokers.run_until(partial(shards_are_told, brokers))
     brokers.run_until(partial(are_alike, brokers))
+
+
+def test_q2_quorum_queues_have_priorities_once_all_members_know_it() -> None:
+    """RULES Q2: a queue from before gets them when the last member is new, and what waits in it is as without."""
+    old = LEVELS.limited(LEVEL_QUORUM_PRIORITIES - 1)
+    brokers = ThreeBrokers(levels=old)
+    first = brokers.nodes[1].client()
+    first.send(1, commands.Queue.Declare(queue="q", durable=True, arguments={"x-queue-type": "quorum"}))
+    brokers.run_until(partial(getattr, first, "received"))
+    priority: int | None
+    for body, priority in ((b"one", 0), (b"two", 31)):
+        first.publish(1, "q", body, priority=priority)
+    brokers.settle()
+    for id in (1, 2, 3):
+        start_anew(brokers, id, LEVELS)
+    brokers.run_until(partial(are_at, brokers, LEVELS.highest))
+    brokers.run_until(partial(have_priorities, brokers))
+    client = brokers.nodes[2].client()
+    for body, priority in ((b"usual", None), (b"low", 3), (b"high", 5)):
+        client.publish(1, "q", body, priority=priority)
+    brokers.settle()
+    bodies = []
+    for _ in range(5):
+        client.send(1, commands.Basic.Get(queue="q", no_ack=True))
+        brokers.run_until(partial(getattr, client, "received"))
+        bodies.append(client.take(1)[0].body)
+    assert bodies == [b"high", b"one", b"two", b"usual", b"low"]
+    brokers.run_until(partial(are_alike, brokers))
+
+
+def have_priorities(brokers: ThreeBrokers) -> bool:
+    """Whether every replica's queues were told of their priorities."""
+    shards = [shard for node in brokers.nodes.values() for shard in node.engine.shards.values()]
+    queues = [queue for shard in shards for queue in map(shard.queue, shard.queue_ids())]
+    return bool(queues) and all(queue is not None and queue.max_priority == 31 for queue in queues)

@@ -14,6 +14,7 @@ from mayfly.node.catalog import MoveQueue, NeedsLevel, QueueRecord, SetPolicy
 from mayfly.node.catalog.shard_settings import shard_settings
 from mayfly.node.duties.shard_duties import EARLIER_DEATHS_MS
 from mayfly.node.shard.commands import encode_attach, encode_create_queue
+from mayfly.node.shard.outbox import LETTER, item_kind
 from tests.node.broker.three_brokers import ThreeBrokers
 from tests.node.conftest import Client
 
@@ -175,6 +176,50 @@ def test_what_a_consumer_holds_is_settled_and_what_it_gives_back_comes_first(bro
     client.send(1, commands.Channel.Close(200, "", 0, 0))
     brokers.run_until(lambda: ready(brokers) == 4)
     assert sorted(take(brokers, brokers.nodes[2].client())) == [1, 2, 3, 4]
+
+
+def test_q3_what_was_held_before_a_move_times_out_with_its_consumer(brokers: ThreeBrokers) -> None:
+    """RULES Q3: what it holds in the old shard and in the new one comes back, and nothing is attached any more."""
+    client = brokers.nodes[1].client()
+    record = declare(brokers, client, queue_type="quorum")
+    publish(client, "q", range(2))
+    arguments: Any = {"x-consumer-timeout": 1_000}
+    call(brokers, client, Basic.Consume(queue="q", consumer_tag="tag", arguments=arguments))
+    brokers.run_until(lambda: ready(brokers) == 0)
+    client.take(1)
+    move(brokers, another(record))
+    publish(client, "q", range(2, 4))
+    brokers.run_until(lambda: len(client.received) == 6)
+    assert bodies(client.take(1)) == [2, 3]
+    began_ms = brokers.now_ms
+    while not client.received:
+        brokers.step()
+        client.connection.tick(brokers.now_ms)
+        assert brokers.now_ms < began_ms + 5_000
+    assert [item.consumer_tag for item in client.take(1)] == ["tag"]
+    brokers.run_until(lambda: ready(brokers) == 4)
+    client.send(1, Basic.Ack(delivery_tag=0, multiple=True))
+    assert sorted(take(brokers, client)) == [0, 1, 2, 3]
+    for _ in range(20):
+        brokers.step()
+    counts = call(brokers, client, commands.Queue.Declare(queue="q", passive=True))
+    assert (counts.message_count, counts.consumer_count) == (0, 0)
+
+
+def test_q2_a_queue_moves_with_its_priorities(brokers: ThreeBrokers) -> None:
+    """RULES Q2: what came back first, then from 31 to 0."""
+    client = brokers.nodes[1].client()
+    record = declare(brokers, client, queue_type="quorum")
+    client.publish(1, "q", b"9", priority=0)
+    tag = call(brokers, client, Basic.Get(queue="q")).tag
+    for body, priority in ((b"0", 0), (b"4", None), (b"31", 40), (b"5", 5)):
+        client.publish(1, "q", body, **({} if priority is None else {"priority": priority}))
+    client.send(1, Basic.Nack(delivery_tag=tag))
+    brokers.run_until(lambda: ready(brokers) == 5)
+    move(brokers, another(record))
+    client.publish(1, "q", b"6", priority=6)
+    brokers.run_until(lambda: ready(brokers) == 6)
+    assert take(brokers, client) == [9, 31, 6, 5, 4, 0]
 
 
 def test_a_consumer_that_is_cancelled_while_its_queue_moves_is_not_attached_again(brokers: ThreeBrokers) -> None:
@@ -450,6 +495,50 @@ def test_new_leaders_do_not_wait_anew_for_dead_letters_on_their_way(brokers: Thr
     assert brokers.now_ms - began_ms >= EARLIER_DEATHS_MS - 1000
     brokers.silent = set()
     brokers.run_until(lambda: ready(brokers, "dead") == 3)
+
+
+def test_a_queue_waits_for_its_dead_letters_behind_a_queue_that_leaves_as_well(brokers: ThreeBrokers) -> None:
+    """D7: those that die in the new shard must not overtake them."""
+    client = brokers.nodes[1].client()
+    dead = declare(brokers, client, "dead")
+    record = declare(brokers, client, message_ttl=100, dead_letter_exchange="", dead_letter_routing_key="dead")
+    move(brokers, 1)
+    move(brokers, 1, "dead")
+    brokers.silent = {2}
+    ask(brokers, 2, "dead")
+    old = [brokers.nodes[node].engine.shards[1] for node in brokers.ids if node not in brokers.silent]
+
+    def behind_the_queue() -> bool:
+        lanes = [shard.lane(dead.id) for shard in old]
+        return all(lane is not None and LETTER in [item_kind(item) for item in lane.items] for lane in lanes)
+
+    brokers.run_until(lambda: all(shard.lane(dead.id) is not None for shard in old))
+    publish(client, "q", range(3))
+    brokers.run_until(behind_the_queue)
+    ask(brokers, 3)
+    began_ms = brokers.now_ms
+    while brokers.now_ms - began_ms < EARLIER_DEATHS_MS - 1000:
+        brokers.step()
+        arrived = brokers.nodes[1].engine.shards[3].queue(record.id)
+        assert arrived is None or arrived.has_left
+    brokers.silent = set()
+    brokers.run_until(lambda: ready(brokers, "dead") == 3)
+    brokers.run_until(lambda: record_of(brokers).shard == 3)
+
+
+def test_queues_that_leave_together_and_dead_letter_to_each_other_do_not_wait(brokers: ThreeBrokers) -> None:
+    """Each would wait for the other until the time for that is over, served nowhere."""
+    client = brokers.nodes[1].client()
+    for name, other in (("q", "p"), ("p", "q")):
+        declare(brokers, client, name, dead_letter_exchange="", dead_letter_routing_key=other)
+        move(brokers, 1, name)
+        publish(client, name, range(3))
+    brokers.run_until(lambda: ready(brokers) == ready(brokers, "p") == 3)
+    began_ms = brokers.now_ms
+    for name, shard in (("q", 2), ("p", 3)):
+        brokers.nodes[1].engine.submit_catalog(MoveQueue("/", name, shard), lambda _: None)
+    brokers.run_until(lambda: record_of(brokers).shard == 2 and record_of(brokers, "p").shard == 3)
+    assert brokers.now_ms - began_ms < EARLIER_DEATHS_MS // 2
 
 
 def test_below_its_level_a_move_is_refused() -> None:

@@ -22,6 +22,7 @@ from mayfly.node.catalog import Catalog
 from mayfly.node.engine.engine import Engine
 from mayfly.node.engine.settings import EngineSettings
 from mayfly.node.membership.plan_duty import PlanSettings
+from mayfly.node.membership.settings import MembershipSettings
 from mayfly.node.numbers import CATALOG_GROUP
 from simulation.cluster.memory_store import MemoryStore
 from tests.cluster.host.three_hosts import lose
@@ -58,10 +59,12 @@ class NodeWorld(World):
             repeat_after_ms=1000, session_timeout_ms=3000, compact_bytes=1 << 40,
             compact_entries=cluster.compact_entries, inflight_bytes=1 << 20,
         )
+        membership = MembershipSettings(
+            f"store {id}", [(i, f"node{i}", f"at:{i}") for i in ids], levels=cluster.levels[id],
+            plan=PlanSettings(cluster.replace_after_ms, cluster.shards_per_node),
+        )
         settings = EngineSettings(
-            f"node{id}", cluster.shards, 250, {}, lambda: Catalog(cluster.shards), store=f"store {id}",
-            founders=[(i, f"node{i}", f"at:{i}") for i in ids],
-            levels=cluster.levels[id], plan=PlanSettings(cluster.replace_after_ms, cluster.shards_per_node),
+            f"node{id}", cluster.shards, 250, {}, lambda: Catalog(cluster.shards), membership
         )
         store = cluster.stores[id]
         self.id = id
@@ -120,9 +123,11 @@ class ThreeBrokers:
         replace_after_ms: int = 0,
         shards_per_node: int = 0,
         compact_entries: int = 1 << 40,
+        nodes: int = 3,
     ) -> None:
-        """`levels` are those that all nodes know at first, or each; `cut` are nodes that are not there at first."""
-        self.ids = [1, 2, 3]
+        """`levels` are those that all nodes know at first, or each; `cut` are nodes that are not there at first. More
+        `nodes` than three: each shard is on three of them."""
+        self.ids = list(range(1, nodes + 1))
         self.levels = dict.fromkeys(self.ids, levels) if isinstance(levels, VersionRange) else dict(levels)
         self.shards = shards
         self.replace_after_ms = replace_after_ms
@@ -151,7 +156,7 @@ class ThreeBrokers:
     def _begun(self) -> bool:
         return self.leader() != 0 and all(
             node.engine.catalog.members.founded
-            and len(list(node.engine.catalog.nodes())) == 3 - len(self.cut)
+            and len(list(node.engine.catalog.nodes())) == len(self.ids) - len(self.cut)
             and all(group.leader and group.sender.idle for group in node.engine.host.groups.values())
             for id, node in self.nodes.items()
             if id not in self.cut

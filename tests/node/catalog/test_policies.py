@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mayfly.cluster.versions import LEVEL_SCHEDULES
 from mayfly.node.catalog import (
     AddVhost,
     Bind,
@@ -23,6 +24,7 @@ from mayfly.node.catalog import (
     QueueDeclared,
     QueueRecord,
     QueueSettings,
+    RaiseLevel,
     Refusal,
     SetPolicy,
     check_policy,
@@ -145,7 +147,6 @@ def test_d1_a_routing_key_without_an_exchange() -> None:
     ("options", "text"),
     [
         ({"apply_to": "queue"}, "apply-to 'queue' unrecognised; should be one of: "),
-        ({"apply_to": "streams"}, "apply-to 'streams' unrecognised; should be one of: "),
         ({"apply_to": "exchanges"}, "message-ttl is a setting of queues, and this policy applies to exchanges"),
         ({"priority": MAX_PRIORITY + 1}, f"priority should be a number, actually was {MAX_PRIORITY + 1}"),
         ({"name": ""}, "a policy's name has 1 to 255 octets, this one has 0"),
@@ -528,3 +529,47 @@ def test_a_policy_without_an_alternate_exchange_hides_one_with(monkeypatch: pyte
     assert "plain" in searched
     catalog.apply(ClearPolicy("/", "p"))
     assert [queue.name for queue in catalog.route("/", "plain", "k")] == ["caught"]
+
+
+def test_s5_retries_of_two_policies_and_arguments_together() -> None:
+    """As RabbitMQ 4.3: of policies the operator's type, the longer minimum and the shorter maximum; with arguments the
+    policies' type and the lowest numbers."""
+    catalog = Catalog(1)
+    catalog.apply(RaiseLevel(LEVEL_SCHEDULES, ()))
+    own = {"delayed-retry-type": "all", "delayed-retry-min": 1000, "delayed-retry-max": 9000}
+    theirs = {"delayed-retry-type": "failed", "delayed-retry-min": 2000, "delayed-retry-max": 8000}
+    put(catalog, policy(own))
+    put(catalog, policy(theirs, operator=True))
+    plain = declared(catalog, "plain")
+    given_some = declared(catalog, "given", delayed_retry_type="returned", delayed_retry_min=500)
+    found = catalog.effective_settings(plain)
+    assert (found.retry_type, found.retry_min_ms, found.retry_max_ms) == ("failed", 2000, 8000)
+    found = catalog.effective_settings(given_some)
+    assert (found.retry_type, found.retry_min_ms, found.retry_max_ms) == ("failed", 500, 8000)
+
+
+@pytest.mark.parametrize(
+    ("definition", "text"),
+    [
+        ({"delayed-retry-type": "all"}, "delayed-retry-min is required when delayed-retry-type is all"),
+        (
+            {"delayed-retry-type": "some", "delayed-retry-min": 1},
+            '<<"some">> is not a valid delayed retry type. Must be one of: all, failed, returned, disabled',
+        ),
+        ({"delayed-retry-min": 0}, "0 is not a valid delayed retry minimum delay. Must be a positive integer"),
+        (
+            {"delayed-retry-type": "all", "delayed-retry-min": 1000, "delayed-retry-max": 500},
+            "delayed-retry-max (500) must not be smaller than delayed-retry-min (1000)",
+        ),
+    ],
+)
+def test_s5_recorded_refusals(definition: dict[str, Any], text: str) -> None:
+    """Golden policy4.keys_of_4: the last line is RabbitMQ's."""
+    assert refusal(policy(definition))[-1] == text
+
+
+def test_s5_keys_wait_for_their_level() -> None:
+    catalog = Catalog(1)
+    early = catalog.apply(policy({"delayed-retry-min": 5}))
+    assert isinstance(early, Refusal)
+    assert early.text.startswith("delayed-retry-min needs feature level 8, the cluster is at 1")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from mayfly.cluster.versions import LEVEL_SCHEDULES
 from mayfly.node.catalog import (
     DEFAULT_DELIVERY_LIMIT,
     MAX_TTL_MS,
@@ -16,6 +17,7 @@ from mayfly.node.catalog import (
     expiration_ttl_ms,
     queue_settings,
 )
+from mayfly.node.catalog.arguments import first_inequivalent
 
 TEN_YEARS_MS = 315_360_000_000
 
@@ -256,3 +258,14 @@ def test_a_consumer_with_an_argument_for_another_type_of_queue(kind: Any, key: s
         consumer_priority("/", "q", kind, {key: True})
     assert caught.value.code == 406
     assert caught.value.text == f"invalid arg '{key}' for queue 'q' in vhost '/' of queue type rabbit_{kind}_queue"
+
+
+def test_s2_the_opt_in_is_a_boolean_and_counts_from_its_level_on() -> None:
+    """Below it members may not know it: to all it is an argument that nobody knows."""
+    assert quorum({"x-allow-schedule": True}).allow_schedule
+    assert not quorum({"x-allow-schedule": False}).allow_schedule
+    assert "'x-allow-schedule'" in fault({"x-allow-schedule": 1})
+    below = queue_settings("/", "q", {"x-allow-schedule": 1}, level=LEVEL_SCHEDULES - 1)
+    assert not below.allow_schedule
+    assert first_inequivalent({"x-allow-schedule": True}, {}, LEVEL_SCHEDULES) == "x-allow-schedule"
+    assert first_inequivalent({"x-allow-schedule": True}, {}, LEVEL_SCHEDULES - 1) is None

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.console import Console
 
-from mayfly.node.command_line import main, node_command
+from mayfly.node.command_line import _OF_RABBITMQ, main, node_command
 from mayfly.node.command_line.status_command import show_status
 from mayfly.node.local_nodes import exit_codes
 from mayfly.node.local_nodes.node_url import NodeUrl
@@ -95,6 +95,24 @@ def test_help_lists_the_commands() -> None:
 
 def test_unknown_commands_are_refused() -> None:
     assert "No such command 'nodes'" in run("nodes").output
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (("statu",), "Did you mean 'status'"), (("queue", "lst"), "Did you mean 'list'"),
+        (("list_queues",), "Here it is 'mayfly queue list'"), (("cluster-status",), "Here it is 'mayfly status'"),
+    ],
+)  # fmt: skip
+def test_unknown_commands_get_a_suggestion(words: tuple[str, ...], hint: str) -> None:
+    result = run(*words)
+    assert result.exit_code == 2 and f"No such command '{words[-1]}'. {hint}" in result.output
+
+
+def test_what_rabbitmqs_commands_are_called_here_is_there() -> None:
+    for ours in _OF_RABBITMQ.values():
+        words = [word for word in ours.split() if not word.startswith("--")]
+        assert run(*words, "--help").exit_code == 0, ours
 
 
 def test_every_setting_is_an_option_of_the_node() -> None:
@@ -290,6 +308,25 @@ def test_each_node_and_group_has_a_line_of_the_status_however_narrow(width: int)
     for heading in ("term", "commit", "applied", "outbox", "voters"):
         assert (heading in headings) != (heading in left_out)
     assert ("Not shown" in text.getvalue()) == (width < 100)
+
+
+def test_idle_shards_are_a_line_together() -> None:
+    status = whole_status(9)
+    nothing = {"ready": 0, "unacknowledged": 0, "outbox": 0, "expiry_lag_ms": 0, "queues": 2}
+    for number in (1, 2, 3, 5, 6, 8):
+        status["groups"][number] |= nothing
+    status["groups"][8] |= {"leader": 0, "leader_name": None}
+    shown = {}
+    for all_shards in (False, True):
+        text = io.StringIO()
+        show_status(status, Console(file=text, width=80), all_shards)
+        shown[all_shards] = text.getvalue()
+        assert max(map(len, text.getvalue().splitlines())) <= 80
+    folded = "Idle: shards 1-3, 5-6 with 10 queues, led by node3 5 (--all shows them)"
+    assert folded in shown[False] and "Idle:" not in shown[True]
+    for number in range(1, 9):
+        assert (f"shard {number} " in shown[False]) == (number in (4, 7, 8))
+        assert f"shard {number} " in shown[True]
 
 
 def test_a_status_without_anything_fits_too() -> None:

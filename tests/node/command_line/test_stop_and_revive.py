@@ -25,7 +25,7 @@ def test_a_node_that_was_told_to_stop_is_not_revived(tmp_path: Path) -> None:
         process = NodeProcess(settings)
         node = await process.start()
         nothing = cast(Any, None)
-        operator = Operator(nothing, nothing, nothing, nothing, nothing, nothing, nothing, lambda: 0, node.control)
+        operator = Operator(nothing, nothing, nothing, nothing, lambda: 0, node.control)
         try:
             operator.drain()
             assert (await operator.revive())[0] == HTTPStatus.OK

@@ -23,6 +23,7 @@ class Source:
         self.name = name
         self.dead_letter_exchange = exchange
         self.dead_letter_routing_key = key
+        self.ttl_dialect = "rabbitmq"
 
 
 def message(exchange: str = "", key: str = "q", **properties: Any) -> Content:

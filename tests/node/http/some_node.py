@@ -5,6 +5,7 @@ from typing import Any
 
 from mayfly.node.operating.ports.metrics import Histogram, Metric
 from mayfly.node.operating.ports.queue_selection import QueueSelection
+from mayfly.node.operating.ports.rabbitmq_metrics import MetricsSelection
 from mayfly.node.operating.views.queue_metrics import queue_metrics
 
 SOME_LAGS = Histogram((0.01, 0.5, 10.0), (2, 0, 3, 1), 9.5)
@@ -47,6 +48,13 @@ class SomeNode:
 
     def queue_metrics(self, rows: Sequence[Mapping[str, Any]], left_out: int) -> Sequence[Metric]:
         return queue_metrics(rows, left_out)
+
+    async def rabbitmq_metrics(self, wanted: MetricsSelection) -> Sequence[Metric]:
+        self.asked.append(wanted)
+        return [("rabbitmq_connections", "Connections", "gauge", [({}, 4)])]
+
+    def rabbitmq_queue_metrics(self, rows: Sequence[Mapping[str, Any]], wanted: MetricsSelection) -> Sequence[Metric]:
+        return [("rabbitmq_queue_messages", "Messages", "gauge", [({"queue": row["name"]}, 1) for row in rows])]
 
     async def metrics_snapshot(self) -> Sequence[Metric]:
         return [

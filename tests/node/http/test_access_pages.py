@@ -22,6 +22,7 @@ HASHED = {
     "password_hash": "YWJjZCUocPu+lAjLXU4Se7RFyins8lJaz+A5gv/b19IpfqUF",
     "hashing_algorithm": "rabbit_password_hashing_sha256", "tags": "",
 }  # fmt: skip
+NO_MESSAGES: dict[str, object] = {"message_stats": {}, "messages": 0, "messages_ready": 0, "messages_unacknowledged": 0}
 ALL = {"configure": ".*", "write": ".*", "read": ".*"}
 
 
@@ -31,7 +32,7 @@ class Api(PolicyApi):
     def server(self) -> HttpServer:
         engine: Any = type("Engine", (), {"catalog": self.catalog})()
         cluster: Any = self.cluster
-        access = Access(engine, cluster, self.logins, self.logins.threads)
+        access = Access(engine, cluster, self.logins.threads)
         return http_server(SomeNode(), management=self.management, access=access)
 
 
@@ -121,7 +122,7 @@ def test_bad_values_are_refused_and_change_nothing(api: Api, path: str, content:
 def test_vhosts(api: Api) -> None:
     assert api.ask("PUT", "/api/vhosts/v%2F1", {"description": "words"}) == (201, None)
     assert api.ask("PUT", "/api/vhosts/v%2F1") == (204, None)
-    shown = {"name": "v/1", "description": "words"}
+    shown = {"name": "v/1", "description": "words", **NO_MESSAGES}
     assert api.ask("GET", "/api/vhosts/v%2F1") == (200, shown)
     assert shown in api.ask("GET", "/api/vhosts")[1]
     # Who adds one may do everything in it.
@@ -268,7 +269,7 @@ def test_user_commands(api: Api, address: str) -> None:
 def test_vhost_commands(api: Api, address: str) -> None:
     good(mayfly(address, "vhost", "add", "v/2", "--description", "words"))
     good(mayfly(address, "vhost", "limits", "v/2", "max-queues", "5"))
-    row = {"name": "v/2", "description": "words", "limits": {"max-queues": 5}}
+    row = {"name": "v/2", "description": "words", **NO_MESSAGES, "limits": {"max-queues": 5}}
     assert row in json.loads(good(mayfly(address, "vhost", "list", "--json")))
     assert "max-queues 5" in good(mayfly(address, "vhost", "list"))
     assert "no vhost" not in good(mayfly(address, "vhost", "delete", "v/2"))

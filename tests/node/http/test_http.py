@@ -86,7 +86,8 @@ def test_what_is_not_there_is_told_in_json() -> None:
     assert answer.json["error"] == "this node knows no queue 'absent' in vhost '/'"
     answer = ask("/nowhere")
     assert answer.status == 404
-    assert "/health/live" in answer.json["error"]
+    assert answer.json["error"] == "there is no page /nowhere; / lists those that there are"
+    assert ask("/api/nowhere").json == {"error": "Object Not Found", "reason": "Not Found"}
     answer = ask("/status", method="POST")
     assert answer.status == 405
     assert "POST is not possible here" in answer.json["error"]

@@ -2,83 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-import base64
-import threading
 from collections.abc import Iterator
-from concurrent.futures import Future
-from pathlib import Path
+from functools import partial
 from typing import Any
 
-import aiohttp
-import pika
 import pytest
-from yarl import URL
 
-from mayfly.node.catalog import AddVhost, PutUser, SetPermissions
-from mayfly.node.catalog.passwords import make_password_hash
-from mayfly.node.settings import NodeSettings
-from mayfly.node.settings.kinds import Address
-from mayfly.node.shell.assembly import Node as Parts
-from mayfly.node.shell.process import NodeProcess
-from tests.node.http.served import address_of
-from tests.waiting import BOUND_S
-
-NOT_FOUND = (404, {"error": "Object Not Found", "reason": "Not Found"})
-
-
-class Node:
-    """A node in a thread of its own, asked over HTTP and by a client in `/`."""
-
-    def __init__(self, folder: Path) -> None:
-        here = Address("127.0.0.1", 0)
-        self.settings = NodeSettings(
-            data_dir=folder, amqp_address=here, http_address=here, peer_address=here, frames_address=here, shards=2
-        )
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
-        self._process = NodeProcess(self.settings)
-        self.parts: Parts = self.run(self._process.start())
-        port = self.parts.listener.port
-        self.connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port, heartbeat=0))
-        self.channel = self.connection.channel()
-
-    def run(self, work: Any) -> Any:
-        done: Future[Any] = asyncio.run_coroutine_threadsafe(work, self._loop)
-        return done.result(BOUND_S)
-
-    def stop(self) -> None:
-        if self.connection.is_open:
-            self.connection.close()
-        self.run(self._process.stop())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(BOUND_S)
-
-    def add_user(self, name: str, tag: str, configure: str | None) -> None:
-        """With the password of its name, and in `/` these permissions if any."""
-        command = self.parts.cluster.command
-        self.run(command(PutUser(name, make_password_hash(name, b"saltsalt", n=16), (tag,))))
-        if configure is not None:
-            self.run(command(SetPermissions(name, "/", configure, ".*", ".*")))
-
-    def ask(self, method: str, path: str, user: str = "guest") -> tuple[int, Any]:
-        """Status and JSON (None: empty) of an answer."""
-        return self.run(self._ask(method, path, user))  # type: ignore[no-any-return]
-
-    async def _ask(self, method: str, path: str, user: str) -> tuple[int, Any]:
-        encoded = base64.b64encode(f"{user}:{user}".encode()).decode()
-        url = URL(f"http://{address_of(self.parts.http)}{path}", encoded=True)
-        async with (
-            aiohttp.ClientSession(headers={"Authorization": f"Basic {encoded}"}) as session,
-            session.request(method, url) as found,
-        ):
-            return found.status, await found.json() if found.content_length else None
-
-    def names(self, path: str, user: str = "guest") -> list[str]:
-        status, rows = self.ask("GET", path, user)
-        assert status == 200, rows
-        return [row["name"] for row in rows]
+from mayfly.node.catalog import AddVhost
+from mayfly.node.http import queue_lists
+from mayfly.node.operating import queue_order
+from tests.node.http.real_node import NOT_FOUND, Node
+from tests.waiting import wait_for
 
 
 @pytest.fixture(scope="module")
@@ -142,3 +76,113 @@ def test_an_exclusive_queue_belongs_to_its_connection(node: Node) -> None:
     assert (status, answer["error"]) == (400, "bad_request")
     assert "cannot obtain exclusive access to locked queue 'its own'" in answer["reason"]
     node.channel.queue_delete("its own")
+
+
+def test_a_queue_tells_what_it_did_and_how_fast(node: Node) -> None:
+    """KEDA scales by `message_stats.publish_details.rate`."""
+    node.channel.queue_declare("busy", durable=True)
+    node.channel.confirm_delivery()
+    path = "/api/queues/%2F/busy"
+    assert node.ask("GET", path)[1]["message_stats"] == {"publish": 0, "deliver_get": 0, "ack": 0}
+    for _ in range(3):
+        node.channel.basic_publish("", "busy", b"m")
+    tag = node.channel.basic_get("busy")[0].delivery_tag
+    node.channel.basic_ack(tag)
+
+    def stats() -> dict[str, Any]:
+        shown: dict[str, Any] = node.ask("GET", path)[1]["message_stats"]
+        return shown
+
+    def has_rate() -> bool:
+        return bool(stats().get("publish_details", {}).get("rate", 0) > 0 and stats()["ack"] == 1)
+
+    wait_for(has_rate, "a rate", every_s=0.1)
+    told = stats()
+    assert [told[name] for name in ("publish", "deliver_get", "ack")] == [3, 1, 1]
+    assert told["publish_details"]["rate"] > told["deliver_get_details"]["rate"] > 0
+    totals = node.ask("GET", f"{path}?disable_stats=true&enable_queue_totals=true")[1]
+    assert (totals["messages"], "message_stats" in totals, "message_bytes" in totals) == (2, False, False)
+    assert "messages" not in node.ask("GET", f"{path}?disable_stats=true")[1]
+    (row,) = node.ask("GET", "/api/queues?columns=name,message_stats.publish_details.rate&page=1&name=busy")[1]["items"]
+    assert list(row["message_stats"]) == ["publish_details"]
+    node.channel.queue_delete("busy")
+
+
+def test_queues_are_listed_with_their_times_for_who_may_see_them(node: Node) -> None:
+    """T6, L: what is shown is no use of a queue."""
+    node.channel.queue_declare("timed", arguments={"x-expires": 3_600_000, "x-message-ttl": 600_000}, durable=True)
+    node.channel.confirm_delivery()
+    node.channel.basic_publish("", "timed", b"body")
+    status, page = node.ask("GET", "/api/mayfly/queues?page=1&name=TIME&sort=ready&columns=name,ready,lease,type")
+    (row,) = page["items"]
+    lease = row.pop("lease")
+    assert (status, row) == (200, {"name": "timed", "ready": 1, "type": "classic"}), page
+    assert 0 < lease["remaining_ms"] <= lease["period_ms"] == 3_600_000
+    status, one = node.ask("GET", "/api/mayfly/queues/%2F/timed")
+    assert status == 200
+    assert 0 < one["next_deadline_in_ms"] <= 600_000
+    assert one["settings"]["message_ttl_ms"] == 600_000
+    assert node.ask("GET", "/api/mayfly/queues/%2F/absent") == NOT_FOUND
+    node.add_user("stranger", "management", None)
+    assert node.ask("GET", "/api/mayfly/queues", "stranger") == (200, [])
+    assert node.ask("GET", "/api/mayfly/queues/%2F/timed", "stranger")[0] == 401
+    node.add_user("tagless", "none", ".*")
+    assert node.ask("GET", "/api/mayfly/queues", "tagless")[0] == 401
+    assert [row["name"] for row in node.ask("GET", "/api/mayfly/queues/%2F")[1] if row["name"] == "timed"] == ["timed"]
+    node.channel.queue_delete("timed")
+
+
+def test_a_queue_says_where_each_setting_comes_from(node: Node) -> None:
+    """T3: the lower of several counts."""
+    node.channel.queue_declare("sourced", arguments={"x-message-ttl": 5000, "x-max-length": 10}, durable=True)
+    for kind, name, definition in (
+        ("policies", "usual", {"message-ttl": 9000, "expires": 60_000, "max-length": 7}),
+        ("operator-policies", "guard", {"expires": 30_000, "max-length": 8}),
+    ):
+        body = {"pattern": "^sourced$", "definition": definition, "apply-to": "queues"}
+        assert node.ask("PUT", f"/api/{kind}/%2F/{name}", content=body)[0] == 201
+    queue = node.ask("GET", "/api/mayfly/queues/%2F/sourced")[1]
+    settings, sources = queue["settings"], queue["settings_from"]
+    shown = ("message_ttl_ms", "expires_ms", "max_length", "overflow")
+    assert {key: (settings[key], sources[key]) for key in shown} == {
+        "message_ttl_ms": (5000, "argument"), "expires_ms": (30_000, "operator policy guard"),
+        "max_length": (7, "policy usual"), "overflow": ("drop-head", "default"),
+    }  # fmt: skip
+    assert settings.keys() == sources.keys()
+    for path in ("/api/policies/%2F/usual", "/api/operator-policies/%2F/guard"):
+        assert node.ask("DELETE", path)[0] == 204
+    assert node.ask("GET", "/api/mayfly/queues/%2F/sourced")[1]["settings_from"]["expires_ms"] == "default"
+    node.channel.queue_delete("sourced")
+
+
+@pytest.mark.parametrize("path", ["/api/queues", "/api/mayfly/queues"])
+def test_many_queues_are_sorted_by_what_they_hold(node: Node, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each page is cut out of an order that the node keeps; who sees another vhost alone gets nothing of it."""
+    monkeypatch.setattr(queue_lists, "MOST_ROWS", 1)
+    monkeypatch.setattr(queue_order, "FRESH_MS", 0)
+    monkeypatch.setattr(queue_order, "REST", 0)
+    node.channel.confirm_delivery()
+    for number, name in enumerate(("many b", "many c", "many a")):
+        node.channel.queue_declare(name, durable=True)
+        for _ in range(number):
+            node.channel.basic_publish("", name, b"m")
+
+    def names(query: str, user: str = "guest") -> list[str]:
+        return [row["name"] for row in node.ask("GET", f"{path}?page=1&name=many&{query}", user)[1]["items"]]
+
+    ready = "messages_ready" if path == "/api/queues" else "ready"
+    for expected, query in (
+        (["many b", "many c", "many a"], f"sort={ready}"),
+        (["many a", "many c"], f"sort={ready}&sort_reverse=true&page_size=2"),
+        (["many a", "many b", "many c"], "sort=name"),
+        (["many a", "many b", "many c"], ""),
+    ):
+        wait_for(partial(lambda query, expected: names(query) == expected, query, expected), f"{expected} by '{query}'")
+    page = node.ask("GET", f"{path}?page=2&page_size=2&name=many")[1]
+    assert (page["filtered_count"], page["page_count"], page["item_count"]) == (3, 2, 1)
+    assert names("sort=name", "nobody") == []
+    assert [row["name"] for row in node.ask("GET", path)[1]] == ["many a", "many b", "many c"]
+    status, answer = node.ask("GET", f"{path}?page=1&sort=state")
+    assert (status, answer["reason"]) == (400, "more than 10000 are not sorted by 'state'")
+    for name in ("many a", "many b", "many c"):
+        node.channel.queue_delete(name)

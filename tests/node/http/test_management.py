@@ -19,7 +19,7 @@ from mayfly.node.command_line import main
 from mayfly.node.http import HttpServer
 from mayfly.node.limits import LOGIN_DELAY_FIRST_MS, LOGIN_FAILURES_FREE, LOGINS_WAITING, PASSWORD_CHECKS_OF_ORIGIN
 from mayfly.node.operating import operator_login
-from mayfly.node.operating.management import Management
+from mayfly.node.operating.management import Management, Told
 from mayfly.node.operating.operator_login import THREADS_NAME, Logins
 from mayfly.node.operating.ports.users import ORIGIN
 from tests.node.http.served import Served, address_of, http_server
@@ -77,10 +77,13 @@ class Waits:
 
 
 class NoQueues:
-    """What `Queues` and `Groups` tell where there are none."""
+    """What `Queues`, `Groups` and `MessageTotals` tell where there are none."""
 
-    async def managed(self, names: object) -> list[object]:
+    async def managed(self, names: object, figures: str) -> list[object]:
         return []
+
+    async def of_vhosts(self, names: list[str]) -> dict[str, dict[str, object]]:
+        return {name: {} for name in names}
 
     async def counts(self, records: object) -> tuple[dict[object, object], list[int]]:
         return {}, []
@@ -105,7 +108,8 @@ class Api:
         self.logins = Logins(self.catalog, **timing)
         none: Any = None
         nothing: Any = NoQueues()
-        self.management = Management(engine, cluster, self.logins, lambda: None, none, none, nothing, nothing)
+        told = Told(none, nothing, nothing, none, nothing)
+        self.management = Management(engine, cluster, self.logins, none, told)
 
     def server(self) -> HttpServer:
         return http_server(SomeNode(), management=self.management)
@@ -359,7 +363,7 @@ def test_set_list_delete(api: Api, address: str) -> None:
         (("set", "p", "^q", "5"), "definition must be a dictionary: 5"),
         (("set", "p", "(", '{"expires": 1}'), "pattern should be regular expression but is invalid"),
         (("set", "p", "^q", '{"expires": 0}'), "expires takes an integer from 1 to 315360000000"),
-        (("set", "p", "^q", '{"expires": 1}', "--apply-to", "streams"), "'streams' is not one of 'all'"),
+        (("set", "p", "^q", '{"expires": 1}', "--apply-to", "topics"), "'topics' is not one of 'all'"),
         (("set", "p", "^q", '{"expires": 1}', "--priority", "high"), "'high' is not a valid integer"),
         (("set", "p", "^q", '{"expires": 1}', "--vhost", "none"), "no vhost 'none'"),
         (("list", "--user", "maker", "--password", "wrong"), "Login failed"),

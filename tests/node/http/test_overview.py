@@ -12,7 +12,7 @@ from mayfly.node.broker.access_counts import CHANNELS_OF_USER, CONNECTIONS_OF_US
 from mayfly.node.catalog import AddVhost, Catalog, PutUser, SetLimit
 from mayfly.node.operating.views.overview import feature_flags
 from mayfly.node.version import RABBITMQ_VERSION, VERSION
-from tests.node.http.test_managed_queues import NOT_FOUND, Node
+from tests.node.http.real_node import NOT_FOUND, Node
 
 MONITORS = ("guest", "monitor")
 OTHERS = ("manager", "maker")
@@ -52,8 +52,8 @@ def test_the_overview_of_who_may_see_all(node: Node, user: str) -> None:
     port = node.settings.amqp_address.port
     assert found["cluster_name"] == "mayfly"
     assert found["rabbitmq_version"] == found["management_version"] == RABBITMQ_VERSION, "clients go by it"
-    assert (found["rates_mode"], found["disable_stats"], found["enable_queue_totals"]) == ("none", True, True)
-    assert not {"message_stats", "churn_rates", "statistics_db_event_queue"} & found.keys(), "they are not kept"
+    assert (found["rates_mode"], found["disable_stats"], found["enable_queue_totals"]) == ("basic", False, False)
+    assert not {"churn_rates", "statistics_db_event_queue"} & found.keys(), "they are not kept"
     assert node.parts.broker.settings.connection.server_properties()["version"] == RABBITMQ_VERSION
     assert (found["product_name"], found["product_version"]) == ("MayflyMQ", VERSION)
     assert found["node"] == own["name"]

@@ -19,6 +19,7 @@ from mayfly.node.operating.ports.metrics import Metric
 from mayfly.node.operating.queues import Queues
 from mayfly.node.operating.shard_sources import ShardSources
 from mayfly.node.operating.views.client_views import ClientViews
+from mayfly.node.operating.views.rates import Rates
 from mayfly.node.operating.views.status import metric_steps
 from mayfly.node.shard.shard import Shard
 from tests.node.broker.three_brokers import ThreeBrokers
@@ -88,9 +89,10 @@ class Seeing:
         self.cluster = ClusterControl(engine, "c", brokers.settle)
         self.freshness = Freshness(engine, self.cluster, self.sources, self.questions)
         self.groups = Groups(engine, self.sources, self.questions, self._now_ms)
-        self.queues = Queues(engine, self.sources, self.questions, self._now_ms)
+        self.queues = Queues(engine, self.sources, self.questions, Rates(), self._now_ms)
         self.dead_letters = DeadLetters(engine, self.sources, self.questions, self._now_ms, brokers.settle)
-        self.clients = Clients(engine, ClientViews(engine, node.broker), self.sources, self.questions)
+        views = ClientViews(engine, node.broker)
+        self.clients = Clients(engine, views, self.sources, self.questions, Rates(), self._now_ms)
 
     def _now_ms(self) -> int:
         return self.brokers.now_ms

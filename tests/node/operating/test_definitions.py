@@ -11,20 +11,23 @@ from typing import Any, cast
 
 import pytest
 
+from mayfly.cluster.versions import LEVEL_SCHEDULES, LEVEL_STREAMS
 from mayfly.node.catalog import (
+    Bind,
     Catalog,
     CatalogCommand,
     DeclareQueue,
     DeleteUser,
     NodeStarted,
     PutUser,
+    RaiseLevel,
     SetLimit,
     SetPolicy,
 )
 from mayfly.node.catalog.passwords import verify_password
 from mayfly.node.operating import import_and_export
 from mayfly.node.operating.definitions.exporting import definitions_of
-from mayfly.node.operating.definitions.reading import BadDefinitions, Plan, check_on, read_definitions
+from mayfly.node.operating.definitions.reading import BadDefinitions, EarlyDefinitions, Plan, check_on, read_definitions
 from mayfly.node.operating.import_and_export import Definitions
 
 EXPORTED = Path(__file__).parent / "rabbitmq-3.10.8-definitions.json"
@@ -48,13 +51,28 @@ def test_arguments_that_do_nothing_yet_are_left_out_and_told() -> None:
     catalog = Catalog(1)
     queue = {
         "vhost": "/", "name": "q", "durable": True, "auto_delete": False,
-        "arguments": {"x-queue-type": "quorum", "x-consumer-timeout": 60_000, "x-delayed-retry-type": "all"},
+        "arguments": {"x-queue-type": "quorum", "x-stream-filter-size-bytes": 16},
     }  # fmt: skip
     plan = imported(catalog, {"vhosts": [{"name": "/"}], "queues": [queue]})
     record = catalog.queue("/", "q")
     assert record is not None and record.arguments == {"x-queue-type": "quorum"}
-    for key in ("x-consumer-timeout", "x-delayed-retry-type"):
+    for key in ("x-stream-filter-size-bytes",):
         assert sum(f'"q" without its argument {key}' in note for note in plan.notes) == 1
+
+
+def test_s5_retries_wait_for_the_level_from_which_on_they_are_known() -> None:
+    queue = {
+        "vhost": "/", "name": "q", "durable": True, "auto_delete": False,
+        "arguments": {"x-delayed-retry-type": "all", "x-delayed-retry-min": 1000},
+    }  # fmt: skip
+    file = {"vhosts": [{"name": "/"}], "queues": [queue]}
+    catalog = Catalog(1)
+    with pytest.raises(EarlyDefinitions, match="x-delayed-retry-type needs feature level 8, the cluster is at 1"):
+        imported(catalog, file)
+    catalog.apply(RaiseLevel(LEVEL_SCHEDULES, ()))
+    imported(catalog, file)
+    record = catalog.queue("/", "q")
+    assert record is not None and record.settings.retry_min_ms == 1000
 
 
 def exported() -> dict[str, Any]:
@@ -129,25 +147,105 @@ OLD: dict[str, Any] = {
 
 def test_what_is_not_here_is_left_out_with_a_note_each_and_the_rest_is_done() -> None:
     catalog = Catalog(1)
+    catalog._state.level = LEVEL_STREAMS
     plan = imported(catalog, OLD)
     five = {"max-length": 5}
-    assert {each.name: each.definition for each in catalog.policies()} == {"lazy": five, "kept": five}
-    assert [each.name for each in catalog.queues("/")] == ["q"]
+    assert {each.name: each.definition for each in catalog.policies()} == {
+        "lazy": five, "kept": five, "log": {"max-age": "1D"},
+    }
+    assert [each.name for each in catalog.queues("/")] == ["q", "log"]
     bindings = [(each.source, each.destination) for each in catalog.bindings("/") if each.source]
-    assert bindings == [("amq.topic", "q")]
+    assert bindings == [("amq.fanout", "log"), ("amq.topic", "q")]
     assert catalog.exchange("/", "later") is None and catalog.has_vhost("v")
     assert list(catalog.policies(None, True)) == []
     told = {
         "vhosts[1]": 'default_queue_type = "stream" left out', "policies[0]": "there is no ha-mode, ha-sync-mode for",
         "policies[1]": '"lazy" without its queue-mode', "policies[2]": "there is no max-length for exchanges",
-        "policies[3]": "there are no streams", "policies[4]": "its pattern", "exchanges[0]": 'type "x-delayed-message"',
-        "queues[1]": 'type "stream"', "queues[2]": 'type "rabbit_mqtt_qos0_queue"', "parameters[0]": '"shovel"',
+        "policies[4]": "its pattern", "exchanges[0]": 'type "x-delayed-message"',
+        "queues[2]": 'type "rabbit_mqtt_qos0_queue"', "parameters[0]": '"shovel"',
         "parameters[1]": "there is no ha-mode for queues", "bindings[3]": '"amq.rabbitmq.event"',
         "global_parameters[2]": "mqtt_default_vhosts",
     }  # fmt: skip
     for place, text in told.items():
         assert [note for note in plan.notes if note.startswith(place) and text in note], (place, plan.notes)
     assert len(plan.notes) == len(told), plan.notes
+
+
+FOUR: dict[str, Any] = {
+    "rabbit_version": "4.3.6", "rabbitmq_version": "4.3.6", "product_name": "RabbitMQ", "product_version": "4.3.6",
+    "rabbitmq_definition_format": "cluster", "original_cluster_name": "rabbit@new", "explanation": "of a cluster",
+    "users": [
+        {
+            "name": "app", "password_hash": "", "hashing_algorithm": "rabbit_password_hashing_sha256",
+            "tags": ["management"], "limits": {},
+        },
+    ],
+    "vhosts": [
+        {
+            "name": "/", "description": "all", "tags": ["prod"], "default_queue_type": "quorum",
+            "metadata": {"description": "all", "tags": ["prod"], "default_queue_type": "quorum", "tracing": False},
+        },
+    ],
+    "permissions": [{"user": "app", "vhost": "/", "configure": "^app", "write": ".*", "read": ".*"}],
+    "topic_permissions": [], "parameters": [],
+    "global_parameters": [
+        {"name": "cluster_name", "value": "rabbit@new"}, {"name": "cluster_tags", "value": {"zone": "a"}},
+        {"name": "internal_cluster_id", "value": "rabbitmq-cluster-id-x"},
+    ],
+    "policies": [
+        {
+            "vhost": "/", "name": "dead", "pattern": "^app", "apply-to": "quorum_queues", "priority": 1,
+            "definition": {
+                "dead-letter-exchange": "", "dead-letter-strategy": "at-least-once", "overflow": "reject-publish",
+                "delivery-limit": 5,
+            },
+        },
+    ],
+    "queues": [
+        {
+            "vhost": "/", "name": "app.jobs", "type": "quorum", "durable": True, "auto_delete": False,
+            "arguments": {"x-queue-type": "quorum", "x-quorum-initial-group-size": 3, "x-delivery-limit": -1},
+        },
+        {
+            "vhost": "/", "name": "app.old", "type": "classic", "durable": True, "auto_delete": False,
+            "arguments": {"x-queue-type": "classic", "x-queue-version": 2, "x-max-priority": 5},
+        },
+    ],
+    "exchanges": [
+        {
+            "vhost": "/", "name": "app", "type": "topic", "durable": True, "auto_delete": False, "internal": False,
+            "arguments": {"alternate-exchange": "amq.fanout"},
+        },
+    ],
+    "bindings": [
+        {
+            "vhost": "/", "source": "app", "destination": "app.jobs", "destination_type": "queue",
+            "routing_key": "job.#", "arguments": {},
+        },
+    ],
+}  # fmt: skip
+"""In the fields of an export of 4.3."""
+
+
+def test_a_file_in_the_fields_of_4_3_comes_in_whole() -> None:
+    catalog = Catalog(4)
+    assert imported(catalog, FOUR).notes == []
+    assert {each.name for each in catalog.queues("/")} == {"app.jobs", "app.old"}
+    assert catalog.user("app") is not None and catalog.is_bound(Bind("/", "app", "queue", "app.jobs", "job.#", {}))
+    jobs = catalog.queue("/", "app.jobs")
+    assert jobs is not None and catalog.policies_of_queue(jobs)[0] is not None
+
+
+def test_strict_refuses_what_would_be_left_out_and_does_nothing() -> None:
+    catalog = Catalog(1)
+    before = catalog.snapshot()
+    file = json.dumps(OLD).encode()
+    status, content = asyncio.run(definitions(catalog).import_(file, strict=True))
+    assert status == 400 and content["notes"] == read_definitions(file).notes and catalog.snapshot() == before
+    assert "strict is asked for; nothing is done" in content["reason"]
+    file = json.dumps({**FOUR, "queues": [], "bindings": []}).encode()
+    status, content = asyncio.run(definitions(catalog).import_(file, strict=True))
+    assert (status, content["notes"]) == (200, []) and catalog.user("app") is not None
 
 
 def test_what_every_cluster_of_rabbitmq_exports_takes_no_note() -> None:

@@ -20,6 +20,7 @@ from mayfly.node.local_nodes.local_cluster import fetch
 from mayfly.node.operating.own_token import OwnToken
 from mayfly.node.operating.ports.management import ManagementPort
 from mayfly.node.operating.ports.parked_selection import Selection
+from mayfly.node.operating.ports.trace_wish import TraceWish
 from mayfly.node.settings.kinds import Address
 from mayfly.node.shell.data_folder import DataFolder
 from tests.node.http.served import Served, address_of, http_server
@@ -90,6 +91,17 @@ class SomeOperator:
         self.asked.append("revive")
         return HTTPStatus.OK, {"drain": {}}
 
+    def log_levels(self) -> dict[str, Any]:
+        return {"levels": {"": "info"}}
+
+    def set_log_level(self, part: str, level: str) -> Answer:
+        self.asked.append((part, level))
+        return HTTPStatus.OK, self.log_levels()
+
+    async def trace(self, wish: TraceWish) -> Answer:
+        self.asked.append(wish)
+        return HTTPStatus.OK, {"events": [], "left_out": 0}
+
     async def move_group(self, group: int, voters: tuple[str, ...]) -> Answer:
         self.asked.append((group, voters))
         return HTTPStatus.OK, {}
@@ -104,6 +116,10 @@ class SomeOperator:
     async def add_shards(self, total: int) -> Answer:
         self.asked.append(total)
         return (HTTPStatus.OK, {"changed": True}) if total > 4 else (HTTPStatus.CONFLICT, {"error": "fewer"})
+
+    async def switch(self, vhost: str | None, feature: str, on: bool) -> Answer:
+        self.asked.append((vhost, feature, on))
+        return HTTPStatus.OK, {"changed": True}
 
     async def transfer_group(self, group: int, leader: str) -> Answer:
         self.asked.append((group, leader))
@@ -169,6 +185,7 @@ def test_changing_takes_an_administrator(password: str | None) -> None:
         ("/node/snapshot", {"folder": "/x"}),
         ("/shards/1/move", {"voters": []}),
         ("/shards/add", {"total": 6}),
+        ("/switches", {"feature": "message-ttl", "on": True, "cluster": True}),
         ("/deadletters/release", {"all": True}),
         ("/deadletters/drop", {"queue": "q"}),
     ):
@@ -190,6 +207,19 @@ def test_changes_reach_the_catalog_and_its_answers_the_operator() -> None:
     assert operator.asked[7:] == [6, 3]
 
 
+def test_x3_switches_are_turned_over_http() -> None:
+    """RULES X3: where is always said; by administrators alone."""
+    operator = SomeOperator()
+    off = {"feature": "message-ttl", "on": False}
+    assert ask("POST", "/switches", off | {"vhost": "/"}, operator) == (200, {"changed": True})
+    assert ask("POST", "/switches", off | {"cluster": True}, operator) == (200, {"changed": True})
+    assert operator.asked == [("/", "message-ttl", False), (None, "message-ttl", False)]
+    for wrong in (off, off | {"cluster": False}, off | {"cluster": True, "vhost": "/"}, {"on": True, "vhost": "/"}):
+        assert ask("POST", "/switches", wrong, operator)[0] == 400, wrong
+    assert ask("POST", "/switches", off | {"cluster": True}, operator, token="t0ken")[0] == 401
+    assert len(operator.asked) == 2
+
+
 def test_the_own_token_drains_and_removes_this_node_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     operator = SomeOperator()
     assert ask("POST", "/node/drain", {}, operator, token="t0ken")[0] == 200
@@ -199,6 +229,7 @@ def test_the_own_token_drains_and_removes_this_node_and_nothing_else(monkeypatch
     status, told = ask("POST", "/cluster/remove", {"name": "other"}, operator, token="t0ken")
     assert (status, "not 'other'" in told["error"]) == (403, True)
     for path, body in (
+        ("/node/log", {"part": "mayfly", "level": "debug"}), ("/node/trace", {"queue": "q"}),
         ("/node/revive", {}), ("/node/snapshot", {"folder": "/x"}), ("/shards/1/move", {"voters": []}),
         ("/shards/1/transfer", {"leader": "own"}), ("/deadletters/release", {"all": True}),
         ("/deadletters/drop", {"all": True}), ("/shards/add", {"total": 6}),
@@ -244,6 +275,8 @@ def test_where_no_token_can_be_written_there_is_none(tmp_path: Path, monkeypatch
     ("path", "body"),
     [
         ("/cluster/remove", {}), ("/cluster/remove", {"name": 1}), ("/cluster/remove", []),
+        ("/node/log", {"part": "mayfly"}), ("/node/trace", {"seconds": 1}),
+        ("/node/trace", {"user": "u", "seconds": 61}),
         ("/cluster/remove", {"name": "a", "force": True}), ("/node/drain", {"now": 1}), ("/node/revive", []),
         ("/node/snapshot", {}),
         ("/shards/x/move", {"voters": []}),
@@ -275,8 +308,8 @@ def test_d8_dead_letters_are_listed_for_who_has_logged_in(password: str | None) 
 
 def test_every_page_that_takes_no_login_is_known() -> None:
     """What these show is said in docs/operations/security.md; a page that shows more belongs among the others."""
-    everybody = {"/", "/health/live", "/health/ready"}
-    metrics = {"/metrics", "/metrics/per-queue"}
+    everybody = {"/", "/health/live", "/health/ready", "/api/auth", "/page/main.js"}
+    metrics = {"/metrics", "/metrics/per-queue", "/metrics/per-object", "/metrics/detailed"}
     others = {"/status", "/queues", "/queues/%2F/q", "/cluster/members", "/shards"}
     opened = {
         "none": everybody, "loopback": everybody | metrics | others, "metrics": everybody | metrics | others,
@@ -288,7 +321,8 @@ def test_every_page_that_takes_no_login_is_known() -> None:
     for route in application.router.routes():
         assert route.resource is not None
         if route.method == "GET":
-            paths.add(route.resource.canonical.format(vhost="%2F", name="q", group="1"))
+            names = {"vhost": "%2F", "name": "q", "group": "1", "username": "u", "file": "main.js"}
+            paths.add(route.resource.canonical.format(**names))
     assert {path for path in paths if not path.endswith("/")} | {"/"} >= everybody | metrics | others
     for setting, pages in opened.items():
         answers = ask_for_all(paths, setting, "127.0.0.1", management)
@@ -301,7 +335,7 @@ def test_every_page_that_takes_no_login_is_known() -> None:
 
 def with_slashes(pages: set[str]) -> set[str]:
     """The pages, each also with a slash at its end."""
-    return pages | {f"{path.rstrip('/')}/" for path in pages}
+    return pages | {f"{path.rstrip('/')}/" for path in pages if not path.startswith("/page/")}
 
 
 def ask_for_all(paths: set[str], setting: str, host: str, management: ManagementPort) -> dict[str, int]:

@@ -71,6 +71,7 @@ def test_all_keys_can_be_set_in_all_sources(toml: Any, tmp_path: Path) -> None:
         "default_user": "u",
         "default_pass": "p",
         "log_level": "debug",
+        "log_format": "json",
         "aiomonitor": "true",
         "amqp_reuse_port": "true",
         "balance_by_load": "false",
@@ -84,6 +85,8 @@ def test_all_keys_can_be_set_in_all_sources(toml: Any, tmp_path: Path) -> None:
         "load_definitions": str(certificate),
         **{key: str(certificate) for key in setting_keys() if "_tls_" in key},
         "amqp_tls_address": "[::1]:4",
+        "http_tls_address": "[::1]:6",
+        "http_cors_origins": "https://one.example,http://two.example:8080",
         **{key: "67108864" for key in setting_keys() if key.endswith("_bytes")},
     }
     numbers = {
@@ -285,6 +288,9 @@ def test_unreadable_files_are_refused(toml: Any, tmp_path: Path) -> None:
         ({"amqp_address": "127.0.0.1:30672"}, "an address other than that of amqp_address"),
         ({"peer_tls_cert": __file__}, "peer_tls_ca = '' (with the other settings): expected a file"),
         ({"amqp_tls_address": "127.0.0.1:5671"}, "amqp_tls_cert = '' (with the other settings): expected a file"),
+        ({"http_tls_address": "127.0.0.1:15671"}, "http_tls_cert = '' (with the other settings): expected a file"),
+        ({"http_tls_address": "127.0.0.1:15672"}, "an address other than that of http_address"),
+        ({"http_cors_origins": "example.org"}, "*, or origins such as https://example.org"),
         ({"amqp_tls_address": "127.0.0.1:5672"}, "an address other than that of amqp_address"),
         (
             {"amqp_address": "0.0.0.0:5671", "amqp_tls_address": "127.0.0.1:5671"},

@@ -79,7 +79,7 @@ class Model:
         found = []
         for row in self.rows.values():
             heads = [part[0].deadline for part, _ in row.lines() if part and part[0].deadline >= 0]
-            if heads:
+            if heads and row.dialect != "ottermq":
                 found.append((min(heads), row.number))
         return sorted(found)
 
@@ -128,7 +128,7 @@ class Model:
             self.effects.append((person.session, person.number, person.last, item.body, item.count, item.acquired))
             if person.has_room():
                 row.waiting.append(person)
-        for part, line in row.lines():
+        for part, line in row.lines() if row.dialect != "ottermq" else ():
             while part and 0 <= part[0].deadline <= self.now and self.expiry_left > 0:
                 self.expiry_left -= 1
                 line.remove(part[0])
@@ -185,8 +185,12 @@ class Model:
                 self.give_way(row)
 
     def enqueue(self, row: Row, body: str, ttl: int | None, marked: bool = False) -> None:
-        priority = min(priority_in(body), row.setting("max_priority") or 0)
+        priority = min(priority_in(body) or row.usual, row.setting("max_priority") or 0)
+        if row.usual:
+            priority = 0 if priority == row.usual else priority + 1
         deadline = row.deadline(self.now, ttl)
+        if row.dialect == "lavinmq" and row.consumers() and 0 in (ttl, row.setting("message_ttl_ms")):
+            deadline = -1
         row.ready.append(Item(self.entry, body, deadline, 0, priority, self.now, ttl, -1 if marked else 0))
         self.expiry_left += 1
         self.delivery_left += 1
@@ -202,9 +206,12 @@ class Model:
         self, row: Row, items: list[Item], to_back: bool, together: bool = False, failed: bool = True
     ) -> None:
         """`together`: more than an entry deals with, all that somebody held: those that are late die in line."""
+        failed = failed or row.dialect == "lavinmq"
         limit = row.setting("delivery_limit")
-        if any(item.priority or (limit is not None and item.count + failed > limit) for item in items):
-            together = False
+        by_priority = to_back or not row.usual
+        for item in items:
+            if (item.priority and by_priority) or (limit is not None and item.count + failed > limit):
+                together = False
         if not together:
             self.return_left -= len(items)
         for item in items:
@@ -315,7 +322,8 @@ class Model:
         if row is None:
             return ("gone", self.deleted.get(number, ""))
         self.catch_up(row)
-        self.used(row)
+        if row.dialect != "lavinmq":
+            self.used(row)
         return ("counts", len(row.ready) + len(row.returned), len(row.consumers()))
 
     def person(self, session: tuple[int, int], row: Row | None, number: int) -> Person | None:

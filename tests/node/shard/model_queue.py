@@ -73,6 +73,16 @@ class Row:
         self.single_active = bool(settings.get("single_active_consumer"))
         self.overflowed = self.refused = self.delivery_limited = 0
 
+    @property
+    def dialect(self) -> str:
+        """In whose way its TTLs count."""
+        return str(self.settings.get("ttl_dialect", "rabbitmq"))
+
+    @property
+    def usual(self) -> int:
+        """The priority of messages that name none, where queues are as RabbitMQ's quorum queues."""
+        return self.setting("default_priority") or 0
+
     def setting(self, name: str) -> int | None:
         value = self.settings.get(name)
         assert value is None or isinstance(value, int)
@@ -81,7 +91,10 @@ class Row:
     def deadline(self, born: int, ttl: int | None) -> int:
         """Of a message enqueued then, with that TTL of its own; -1 for none."""
         ttls = [value for value in (ttl, self.setting("message_ttl_ms")) if value is not None]
-        return born + min(ttls) if ttls else -1
+        if self.dialect == "ottermq":
+            ttls = ttls[:1]
+        due = born + min(ttls) if ttls else -1
+        return max(born, due // 100 * 100) if self.dialect == "lavinmq" and ttls else due
 
     def limited(self, drops: bool) -> bool:
         """Whether it has a limit, and drops (or else refuses) what is too much."""
@@ -96,6 +109,13 @@ class Row:
 
     def lines(self) -> Iterator[tuple[list[Item], list[Item]]]:
         """What leaves one after the other, in this order: a part of a list, and that list."""
+        if self.usual:
+            # Those of the usual priority are at place 0, all others at one more than theirs.
+            yield list(self.returned), self.returned
+            for priority in PRIORITIES:
+                place = 0 if priority == self.usual else priority + 1
+                yield [item for item in self.ready if item.priority == place], self.ready
+            return
         for priority in PRIORITIES:
             for line in (self.returned, self.ready):
                 yield [item for item in line if item.priority == priority], line

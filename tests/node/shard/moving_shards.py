@@ -105,6 +105,14 @@ class MovingShards:
             commands.encode_publish(parts, [queue], ttl_ms, KEY, HEADER, body.encode())
         self.run(shard, *parts)
 
+    def publish_later(self, shard: int, queue: int, *bodies: str, after_ms: int) -> None:
+        """The same, to be ready later."""
+        parts: list[bytes] = []
+        for body in bodies:
+            due = (commands.AFTER, after_ms)
+            commands.encode_publish_later(parts, [queue], -1, KEY, HEADER, body.encode(), due)
+        self.run(shard, *parts)
+
     def ask_to_move(self, queue: int, target: int) -> None:
         """The catalog's word."""
         if target != self.home[queue]:

@@ -65,6 +65,13 @@ SETTINGS: list[dict[str, Any]] = [
     {"max_priority": 3, "message_ttl_ms": 20, "dead_letter_exchange": "dlx", "delivery_limit": 2},
     {"max_priority": 1, "max_length": 2},
     {"max_priority": 2, "max_length": 2, "overflow": "reject-publish", "expires_ms": 30},
+    {"max_priority": 3, "default_priority": 2, "message_ttl_ms": 20, "dead_letter_exchange": "dlx"},
+    {"max_priority": 2, "default_priority": 1, "max_length": 2, "expires_ms": 30},
+    {"message_ttl_ms": 15, "ttl_dialect": "lavinmq", "ttl_retroactive": True, "dead_letter_exchange": "dlx"},
+    {"message_ttl_ms": 0, "ttl_dialect": "lavinmq", "ttl_retroactive": True, "delivery_limit": 2, "expires_ms": 30},
+    {"ttl_dialect": "lavinmq", "max_length": 2, "delivery_limit": 1},
+    {"message_ttl_ms": 10, "ttl_dialect": "ottermq", "dead_letter_exchange": "dlx", "delivery_limit": 2},
+    {"ttl_dialect": "ottermq", "max_length": 2, "max_priority": 2, "expires_ms": 25},
     {"message_ttl_ms": 15, "ttl_retroactive": True, "dead_letter_exchange": "dlx"},
     {"message_ttl_ms": 40, "ttl_retroactive": True, "delivery_limit": 3},
     {"ttl_retroactive": True},
@@ -339,12 +346,20 @@ class Run:
         settle = commands.encode_settle(queue, holder, outcome, ids)
         return (session, commands.encode_transaction(len(publishes), [*parts, settle]))
 
+    def has_usual(self, queue: int, kind: int) -> bool:
+        """Whether a queue may become of this kind: one with messages doesn't change what priority is the usual one."""
+        row = self.model.rows.get(queue)
+        return row is None or row.usual == SETTINGS[kind].get("default_priority", 0)
+
     def do_update(self, wanted: list[object], queue: int, kind: int) -> Batch:
+        if not self.has_usual(queue, kind):
+            return self.do_update_all(wanted, [queue], kind)
         self.model.update(queue, SETTINGS[kind])
         made = ShardQueueSettings(name=f"q{queue}", **SETTINGS[kind])
         return (None, update_queue(queue, made))
 
     def do_update_all(self, wanted: list[object], queues: list[int], kind: int) -> Batch:
+        queues = [queue for queue in queues if self.has_usual(queue, kind)]
         for queue in queues:
             self.model.update(queue, SETTINGS[kind])
         terms = encode_terms(ShardQueueSettings(**SETTINGS[kind]))

@@ -647,3 +647,28 @@ def test_a_holder_that_failed_before_the_move_counts_in_the_new_shard() -> None:
     shards.run(2, commands.encode_get(Q, 9, False), commands.encode_settle(Q, 9, REQUEUE, [1]))
     (death,) = shards.shards[2].shard.unrouted(9)
     assert death.reason == "delivery_limit"
+
+
+def test_s2_s3_what_is_scheduled_moves_and_waits_on() -> None:
+    """S2, S3: with what is left of its time, in bounded pieces, and so does what is published in the old shard."""
+    shards = MovingShards()
+    shards.create(Q, 1, allow_schedule=True)
+    for number in range(10):
+        shards.publish_later(1, Q, f"m{number}", after_ms=1000 - number)
+    shards.ask_to_move(Q, 2)
+    shards.lead_moves(1)
+    shards.publish_later(1, Q, "late", after_ms=2000)
+    shards.finish_moves()
+    found = shards.shards[2].shard.queue(Q)
+    assert found is not None and found.scheduled_count() == 11
+    assert not shards.shards[1].shard.live_entries()
+    shards.now_ms += 990
+    shards.tick(2)
+    assert shards.ready(Q) == []
+    shards.now_ms += 10
+    while shards.shards[2].shard.due_messages(shards.now_ms - 700_000):
+        shards.tick(2)
+    assert shards.ready(Q) == [f"m{number}" for number in reversed(range(10))]
+    shards.now_ms += 1000
+    shards.tick(2)
+    assert shards.ready(Q)[10:] == ["late"]

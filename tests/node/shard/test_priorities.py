@@ -6,7 +6,13 @@ from pamqp.commands import Basic
 from mayfly.node.shard import commands
 from mayfly.node.shard.commands import LetterContent
 from mayfly.node.shard.priority import priority_of
-from mayfly.node.shard.settings import ShardQueueSettings
+from mayfly.node.shard.settings import (
+    ShardQueueSettings,
+    decode_settings,
+    decode_terms,
+    encode_settings,
+    encode_terms,
+)
 from mayfly.node.shard.shard import Shard
 from mayfly.node.shard.waiting import WaitingIndex
 from tests.node.amqp.headers import build_header
@@ -209,3 +215,88 @@ def test_what_waits_is_looked_at_in_every_priority() -> None:
         assert (waiting.expired, waiting.oldest_ms, waiting.exact) == (expired, first_ms, True)
     driver.get(1)
     assert index.look(driver.time_ms, 1000).oldest_ms == first_ms + 5
+
+
+def create_quorum(driver: Driver, queue_id: int, **settings: object) -> None:
+    """A queue with the priorities of RabbitMQ's quorum queues."""
+    driver.create(queue_id, max_priority=31, default_priority=4, **settings)
+
+
+def test_q2_levels_of_quorum_queues() -> None:
+    """RULES Q2, golden priority4.order_and_default: 32 of them, no priority is 4, and what is above 31 is 31."""
+    driver = Driver()
+    create_quorum(driver, 1)
+    sent = (("none", None), ("0", 0), ("4", 4), ("5", 5), ("31", 31), ("200", 200), ("1", 1), ("4 again", 4))
+    driver.run(*(publish(body, priority) for body, priority in sent), publish("none again", None))
+    assert driver.drain(1) == ["31", "200", "5", "none", "4", "4 again", "none again", "1", "0"]
+    queue = driver.shard.queue(1)
+    assert queue is not None and queue.ready_count() == 0
+
+
+def test_q2_all_levels_are_in_order_and_strict() -> None:
+    """RULES Q2: 0 to 31, however they come; a consumer that takes one at a time gets the highest of what waits."""
+    driver = Driver()
+    create_quorum(driver, 1)
+    driver.run(*(publish(str(n * 7 % 32), n * 7 % 32) for n in range(32)))
+    assert driver.drain(1) == [str(n) for n in range(31, -1, -1)]
+    driver.run(attach(1, 5, prefetch=1))
+    for n in range(3):
+        driver.run(publish(f"low {n}", 0))
+    driver.run(publish("usual", None), publish("high", 9))
+    for delivery_id in range(1, 5):
+        driver.run(commands.encode_settle(1, 5, commands.ACK, [delivery_id]))
+    assert driver.delivered(5) == ["low 0", "high", "usual", "low 1", "low 2"]
+
+
+def test_q2_what_came_back_goes_first_whatever_its_priority() -> None:
+    """RULES Q2: as RabbitMQ documents it for quorum queues, in the order of return."""
+    driver = Driver()
+    create_quorum(driver, 1, delivery_limit=20)
+    driver.run(publish("low", 0), publish("usual", None), attach(1, 5, prefetch=2))
+    driver.run(publish("high", 31), publish("higher than usual", 5))
+    driver.run(commands.encode_detach(1, 5, False))
+    driver.run(commands.encode_settle(1, 5, commands.GIVE_BACK, [2]))
+    driver.run(commands.encode_settle(1, 5, commands.GIVE_BACK, [1]))
+    assert driver.drain(1) == ["low", "usual", "high", "higher than usual"]
+
+
+def test_q2_t6_the_head_of_each_level_expires() -> None:
+    """RULES Q2, T6, golden ttl4.expired_in_each_priority."""
+    driver = Driver()
+    create_quorum(driver, 1, dead_letter_exchange="dlx")
+    create_quorum(driver, 2)
+    driver.run(publish("high", 9), publish("low live", 1))
+    for body, priority in (("low short", 1), ("mid short", 5), ("usual short", None)):
+        driver.run(publish(body, priority, ttl_ms=300))
+    driver.pass_ms(300)
+    driver.tick()
+    queue = driver.shard.queue(1)
+    assert queue is not None and queue.ready_count() == 3
+    dead = [driver.body(death.message) for death in driver.shard.unrouted(10)]
+    assert sorted(dead) == ["mid short", "usual short"]
+    assert driver.drain(1) == ["high", "low live"]
+    assert [driver.body(death.message) for death in driver.shard.unrouted(10)][2:] == ["low short"]
+
+
+def test_q2_a_queue_from_before_keeps_its_messages_as_usual_ones() -> None:
+    """RULES Q2: what was published before the cluster had the level names no priority that anybody looked at."""
+    driver = Driver()
+    driver.create(1)
+    driver.run(publish("before", 0), publish("before too", 31))
+    driver.run(update_queue(1, ShardQueueSettings(name="q1", max_priority=31, default_priority=4)))
+    driver.run(publish("usual", None), publish("low", 3), publish("high", 5))
+    state = driver.shard.snapshot()
+    other = Shard(3, 1)
+    other.restore(state)
+    assert other.snapshot() == state
+    assert driver.drain(1) == ["high", "before", "before too", "usual", "low"]
+
+
+def test_q2_settings_of_other_queues_are_written_as_before() -> None:
+    """RULES Q2: a node of a release before reads what is written for queues without."""
+    before, since = ShardQueueSettings(name="q", max_priority=9), ShardQueueSettings(name="q", default_priority=4)
+    assert encode_settings(before)[0] == 0xDC and encode_settings(before)[2] == 17
+    assert encode_settings(since)[2] == 18
+    for settings in (before, since):
+        assert decode_settings(encode_settings(settings)) == settings
+        assert decode_terms(encode_terms(settings), "/", "q") == settings

@@ -1,12 +1,20 @@
 """What the C library keeps of freed memory is given back. One heap for all threads is for good: in a process apart."""
 
+import math
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from mayfly.node.shell.process_memory import BUSY_BYTES, FreedMemory, MemoryWatch, available_bytes, used_bytes
+from mayfly.node.shell.process_memory import (
+    BUSY_BYTES,
+    FASTEST_BYTES_PER_S,
+    FreedMemory,
+    MemoryWatch,
+    available_bytes,
+    used_bytes,
+)
 
 ROOT = Path(__file__).resolve().parents[3]
 MIB = 1024 * 1024
@@ -91,5 +99,10 @@ def test_too_much_memory_is_told_until_it_is_clearly_less() -> None:
     assert f"the limit is {before + spare} (memory_limit_bytes)" in text
     del much
     assert watch.look() is None
+    assert watch.rest_s <= (spare + before) / FASTEST_BYTES_PER_S
+    much = bytearray(b"x") * (spare + 20 * MIB)
+    assert watch.is_overrun() and watch.rest_s == 0
+    del much
     never = MemoryWatch(0)
+    assert never.rest_s == math.inf
     assert never.look() is None and never.used_bytes > 0

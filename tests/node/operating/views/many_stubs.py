@@ -11,11 +11,13 @@ from typing import Any, cast
 
 from mayfly.node.broker.broker import Broker
 from mayfly.node.broker.consumer_terms import USUAL_TERMS
+from mayfly.node.broker.traffic import MessageCounts
 from mayfly.node.engine.engine import Engine
 from mayfly.node.operating.clients import Clients
 from mayfly.node.operating.node_questions import NodeQuestions
 from mayfly.node.operating.shard_sources import ShardSources
 from mayfly.node.operating.views.client_views import ClientViews
+from mayfly.node.operating.views.rates import Rates
 
 _SETTINGS = SimpleNamespace(single_active_consumer=False)
 
@@ -29,6 +31,7 @@ class StubSocket:
         self.own = (f"node{node.node_id}", 5672)
         self.is_tls = False
         self.connected_at_ms = 1_700_000_000_000
+        self.is_inner = False
 
     @property
     def name(self) -> str:
@@ -44,12 +47,13 @@ class StubConnection:
         self.name = f"{peer[0]}:{peer[1]}#{number}"
         self.user = "guest"
         self.vhost = "/"
+        self.received_bytes = 0
         self.socket = StubSocket(node, peer)
         self.pressure = SimpleNamespace(is_blocked=False, wants_reading=True)
         properties = {"product": "a client", "version": "1.2.3", "capabilities": {"basic.nack": True}}
         self.amqp = SimpleNamespace(
             mechanism="PLAIN", channel_max=2047, heartbeat_seconds=60, client_properties=properties,
-            output=SimpleNamespace(frame_max_bytes=131072),
+            output=SimpleNamespace(frame_max_bytes=131072, taken_bytes=0),
         )  # fmt: skip
         self.channels = {id: self._channel(id, count) for id, count in enumerate(consumers, 1)}
 
@@ -61,7 +65,8 @@ class StubConnection:
     def _channel(self, id: int, consumers: int) -> Any:
         channel = SimpleNamespace(
             client=self, pressure=self.pressure, channel_id=id, open=True, prefetch=0,
-            unacknowledged=SimpleNamespace(count=0), publisher=SimpleNamespace(confirms=None, transaction=None),
+            traffic=MessageCounts(), unacknowledged=SimpleNamespace(count=0),
+            publisher=SimpleNamespace(confirms=None, transaction=None),
         )  # fmt: skip
         channel.consumers = {
             f"tag {number}": SimpleNamespace(
@@ -95,7 +100,7 @@ class StubNode:
         self.views = ClientViews(cast(Engine, engine), cast(Broker, broker))
         asks = NodeQuestions(cast(Engine, engine), lambda: None, lambda: 0)
         sources = ShardSources(cast(Engine, engine), asks)
-        self.clients = Clients(cast(Engine, engine), self.views, sources, asks)
+        self.clients = Clients(cast(Engine, engine), self.views, sources, asks, Rates(), lambda: 0)
 
     def add(self, count: int, consumers: list[int], seed: int = 1) -> None:
         """So many connections, whose names come in any order."""

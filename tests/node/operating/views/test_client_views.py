@@ -17,6 +17,7 @@ from mayfly.node.operating.ports.client_selection import ClientSelection, Kind
 from mayfly.node.operating.shard_sources import ShardSources
 from mayfly.node.operating.views import client_views
 from mayfly.node.operating.views.client_views import ClientViews, Part
+from mayfly.node.operating.views.rates import Rates
 from tests.node.broker.three_brokers import TICK_MS, ThreeBrokers
 from tests.node.conftest import Client
 
@@ -39,7 +40,7 @@ class Seen:
 
     def _clients(self, engine: Engine, views: ClientViews) -> Clients:
         questions = NodeQuestions(engine, self._pump, lambda: self.brokers.now_ms)
-        return Clients(engine, views, ShardSources(engine, questions), questions)
+        return Clients(engine, views, ShardSources(engine, questions), questions, Rates(), lambda: 0)
 
     def _pump(self) -> None:
         self.brokers.settle()

@@ -20,6 +20,7 @@ from mayfly.node.http.clients import ClientPages
 from mayfly.node.operating import clients
 from mayfly.node.operating.ports.client_selection import ClientSelection, Kind
 from mayfly.node.operating.ports.clients import ClientsPort
+from mayfly.node.operating.ports.users import User
 from mayfly.node.operating.views import client_views
 from mayfly.node.operating.views.client_views import AT_ONCE, LOOKED_AT
 from tests.node.operating.views.many_stubs import StubNode, stub_nodes
@@ -32,8 +33,13 @@ def asked(node: StubNode, path: str, kind: Kind) -> tuple[int, Any]:
     """Status and content of a page at that node."""
     own = node.clients
     port = SimpleNamespace(sees_all=lambda user: True, clients=own.some, count_clients=own.count, client=own.one)
-    handle = getattr(ClientPages(cast(ClientsPort, port)), kind)
-    response: web.Response = asyncio.run(handle(make_mocked_request("GET", path), "guest"))
+    handle = ClientPages(cast(ClientsPort, port)).handlers()[f"{kind}.list"]
+    user = cast(User, SimpleNamespace(name="guest"))
+
+    async def answered() -> web.Response:
+        return await handle(make_mocked_request("GET", path), user)
+
+    response = asyncio.run(answered())
     return response.status, json.loads(cast(bytes, response.body))
 
 

@@ -1,0 +1,93 @@
+"""When a publish is due: the headers `x-deliver-at` and `x-delay` (RULES S2).
+
+They mean something only where a queue that the message goes to allows schedules; then one that is no time is refused,
+as `expiration` is, and nothing is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from mayfly.node.amqp.content import Content
+from mayfly.node.amqp.errors import PRECONDITION_FAILED
+from mayfly.node.amqp.field_table import TIMESTAMP, VOID, FieldValue, to_python
+from mayfly.node.broker.operation import AmqpError
+from mayfly.node.catalog import MAX_TTL_MS
+from mayfly.node.shard.commands import AFTER, AT, encode_publish, encode_publish_later
+
+DELIVER_AT: Final = "x-deliver-at"
+DELAY: Final = "x-delay"
+_NAMES: Final = (b"\x0cx-deliver-at", b"\x07x-delay")
+_SECOND_MS: Final = 1000
+_SHOWN_CHARACTERS: Final = 100
+
+
+def due_of(content: Content, now_ms: int) -> tuple[int, int] | None:
+    """AFTER or AT, and ms, as `encode_publish_later` takes them; None for a message that says nothing of it.
+
+    ``now_ms``: about what time it is, 0 if that isn't known yet. Raises AmqpError 406 for what is no time, or one that
+    is more than ten years away.
+    """
+    header = content.header
+    if _NAMES[0] not in header and _NAMES[1] not in header:
+        return None
+    table = content.headers_table()
+    if table is None:
+        return None
+    at, delay = table.get(DELIVER_AT), table.get(DELAY)
+    if at is not None and delay is not None:
+        raise _refused(f"{DELIVER_AT} and {DELAY} are both there: a message takes one of them")
+    if delay is not None:
+        return AFTER, _number(DELAY, delay, MAX_TTL_MS, "milliseconds from now")
+    if at is not None:
+        return AT, _moment_ms(at, now_ms)
+    return None
+
+
+def _moment_ms(value: FieldValue, now_ms: int) -> int:
+    """The time of an x-deliver-at, in ms since 1970."""
+    most_ms = now_ms + MAX_TTL_MS if now_ms else _LAST_MS
+    if value.tag == TIMESTAMP:
+        seconds = value.integer()
+        if seconds * _SECOND_MS > most_ms:
+            raise _refused(f"{DELIVER_AT} = timestamp {seconds}: at most {most_ms // _SECOND_MS}, ten years from now")
+        return seconds * _SECOND_MS
+    return _number(DELIVER_AT, value, most_ms, "milliseconds since 1970; or a timestamp")
+
+
+_LAST_MS: Final = (1 << 48) - 1
+"""The last moment that a shard takes."""
+
+
+def _number(name: str, value: FieldValue, most: int, unit: str) -> int:
+    if not value.is_integer():
+        raise _refused(f"{name} = {_shown(value)}: an integer from 0 to {most} is expected, {unit}")
+    number = value.integer()
+    if not 0 <= number <= most:
+        raise _refused(f"{name} = {number}: an integer from 0 to {most} is expected, {unit}")
+    return number
+
+
+def _shown(value: FieldValue) -> str:
+    """A value of another type, in an error."""
+    if value.tag == VOID:
+        return "void"
+    shown = repr(to_python(value.tag, value.raw))
+    if len(shown) > _SHOWN_CHARACTERS:
+        shown = shown[:_SHOWN_CHARACTERS] + "..."
+    return f"{shown} ({value.type_name()})"
+
+
+def _refused(text: str) -> AmqpError:
+    return AmqpError(PRECONDITION_FAILED, f"invalid message: {text}")
+
+
+def encode_content(
+    parts: list[bytes], queue_ids: Sequence[int], ttl_ms: int, content: Content, due: tuple[int, int] | None
+) -> int:
+    """Append the PUBLISH of a message, or its PUBLISH_LATER if it is `due` later; the bytes of it."""
+    key, header, body = content.exchange_and_key, content.header, content.body
+    if due is None:
+        return encode_publish(parts, queue_ids, ttl_ms, key, header, body)
+    return encode_publish_later(parts, queue_ids, ttl_ms, key, header, body, due)

@@ -1,0 +1,112 @@
+"""What is declared of streams (RULES J1): how long messages stay, and from where a consumer begins.
+
+RabbitMQ's: rabbit_stream_queue, rabbit_amqqueue:check_max_age, 4.3.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from mayfly.node.catalog import refusals
+from mayfly.node.catalog.records import QueueSettings
+from mayfly.node.catalog.values import erlang_term, type_name
+from mayfly.node.shard.settings import MAX_NUMBER
+from mayfly.node.shard.stream import FIRST, LAST, NEXT, OFFSET, SINCE, TIME, Start
+
+STREAM: Final = "stream"
+ARGUMENTS: Final = frozenset({
+    "x-queue-type", "x-max-length-bytes", "x-max-age", "x-stream-max-segment-size-bytes", "x-stream-filter-size-bytes",
+    "x-initial-cluster-size", "x-queue-leader-locator",
+})
+"""Those that a stream takes. The sizes are of RabbitMQ's files: here they mean nothing."""
+APPLY_TO: Final = "streams"
+
+_SECOND_MS: Final = 1_000
+_DAY_MS: Final = 24 * 3600 * _SECOND_MS
+_UNITS_MS: Final = {
+    "Y": 365 * _DAY_MS, "M": 30 * _DAY_MS, "D": _DAY_MS, "h": 3600 * _SECOND_MS, "m": 60 * _SECOND_MS, "s": _SECOND_MS,
+}
+_DIGITS: Final = "0123456789"
+_WORDS: Final = {"first": FIRST, "last": LAST, "next": NEXT}
+_AGE_ARGUMENT: Final = "x-max-age"
+_OFFSET: Final = "x-stream-offset"
+
+
+def age_ms(text: str) -> int | None:
+    """Milliseconds of a number with a unit: Y, M (30 days), D, h, m or s; None for what is no such thing, or 0."""
+    unit = text.lstrip(_DIGITS)
+    digits = text[: len(text) - len(unit)].lstrip("0")
+    if not digits or unit not in _UNITS_MS:
+        return None
+    # Of more digits than any age has those in front are enough, and to read very many takes long.
+    return min(int(digits[:19]) * _UNITS_MS[unit], MAX_NUMBER)
+
+
+def with_age_in_ms(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The arguments as they are compared: of two ways to write an age each is as good."""
+    age = arguments.get(_AGE_ARGUMENT)
+    number = age_ms(age) if isinstance(age, str) else None
+    return arguments if number is None else {**arguments, _AGE_ARGUMENT: str(number)}
+
+
+def stream_settings(arguments: Mapping[str, Any]) -> QueueSettings:
+    """What the arguments of a stream say, once they are checked. Its age is the TTL of its messages, of all that are
+    there."""
+    age = arguments.get(_AGE_ARGUMENT)
+    return QueueSettings(
+        message_ttl_ms=None if age is None else age_ms(age),
+        max_length_bytes=arguments.get("x-max-length-bytes"),
+        ttl_retroactive=True,
+    )
+
+
+def with_policies(settings: QueueSettings, definition: Mapping[str, Any]) -> QueueSettings:
+    """The settings with what the policies say: unlike a queue's, a stream's go by the policy before the argument. What
+    else a policy says means nothing for a stream."""
+    changes: dict[str, Any] = {}
+    if "max-age" in definition:
+        changes["message_ttl_ms"] = age_ms(definition["max-age"])
+    if "max-length-bytes" in definition:
+        changes["max_length_bytes"] = definition["max-length-bytes"]
+    return msgspec.structs.replace(settings, **changes) if changes else settings
+
+
+def size_fault(arguments: Mapping[str, Any]) -> str | None:
+    """What is wrong with the sizes of files, in RabbitMQ's words; None if nothing is."""
+    if arguments.get("x-stream-max-segment-size-bytes", 0) > 3_000_000_000:
+        return "Exceeded max value for x-stream-max-segment-size-bytes"
+    if not 16 <= arguments.get("x-stream-filter-size-bytes", 16) <= 255:
+        return "Invalid value for x-stream-filter-size-bytes"
+    return None
+
+
+def consumer_start(vhost: str, queue: str, arguments: Mapping[str, Any], types: Mapping[str, str]) -> Start:
+    """From where a consumer with these arguments begins: at the end where it does not say. Raises Refusal (406).
+
+    `types` has RabbitMQ's names for the types on the wire, where they are known.
+    """
+    if _OFFSET not in arguments:
+        return Start(NEXT)
+    value = arguments[_OFFSET]
+    kind = types.get(_OFFSET, type_name(value))
+    if isinstance(value, str):
+        if value in _WORDS:
+            return Start(_WORDS[value])
+        since_ms = age_ms(value)
+        if since_ms is not None:
+            return Start(SINCE, since_ms)
+    elif isinstance(value, datetime):
+        return Start(TIME, _number(int(value.timestamp()) * _SECOND_MS))
+    elif isinstance(value, int) and kind == "timestamp":
+        return Start(TIME, _number(value * _SECOND_MS))
+    elif isinstance(value, int) and not isinstance(value, bool):
+        return Start(OFFSET, _number(value))
+    fault = f"{{invalid_stream_offset_arg,{{{kind},{erlang_term(value)}}}}}"
+    raise refusals.invalid_argument(vhost, queue, _OFFSET, fault)
+
+
+def _number(value: int) -> int:
+    return max(0, min(value, MAX_NUMBER))

@@ -1,0 +1,103 @@
+"""Clients of the stream of a run: they publish to it and read it, each from a place of its own (RULES J1)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pamqp import commands
+
+from simulation.cluster.events import MILLISECOND_US, SECOND_US
+from simulation.node.actor import Actor
+from simulation.node.actors import Publisher
+from simulation.node.amqp_client import Message
+from simulation.node.history import Delivery, Publish, Read
+from simulation.node.world import World, content_of, id_of
+
+STREAM = "streamed"
+_ARGUMENTS: dict[str, Any] = {"x-queue-type": "stream"}
+
+
+def _declaration() -> commands.Queue.Declare:
+    return commands.Queue.Declare(0, STREAM, durable=True, arguments=_ARGUMENTS)
+
+
+class Appender(Publisher):
+    """Publishes to the stream, each message once."""
+
+    def __init__(self, world: World, name: str, gap_us: int, until_us: int) -> None:
+        super().__init__(world, name, [("", STREAM, (STREAM,), (None, 50))], gap_us, until_us)
+
+    def begin(self) -> None:
+        self.call(_declaration(), lambda result: super(Appender, self).begin())
+
+    def publish(self, target: Publisher.Target) -> None:
+        if self.client is None:
+            return
+        world = self.world
+        world.next_message += 1
+        message_id = world.next_message
+        ttl_ms = self.random.choice(target[3])
+        properties = commands.Basic.Properties(
+            delivery_mode=2, expiration=None if ttl_ms is None else str(ttl_ms),
+            headers={"x-stream-offset": 5} if self.random.random() < 0.2 else None,
+        )
+        publish = Publish(message_id, self.stream, message_id, (STREAM,), None, world.queue.now_us)
+        world.history.appended[message_id] = publish
+        world.cluster.trace.add("append", message_id)
+        content = content_of(message_id, self.random.choice((0, 20, 300, 3_000)))
+        tag = self.client.publish("", STREAM, content, properties)
+        self.pending[tag] = publish
+        self.give_up_unless(lambda: tag not in self.pending)
+
+
+class Reader(Actor):
+    """Reads the stream, sometimes leaves, and goes on behind what it has read last; or begins anew."""
+
+    def __init__(self, world: World, name: str, final: bool = False) -> None:
+        super().__init__(world, name)
+        self.final = final
+        self.prefetch = 200 if final else self.random.choice((1, 3, 50))
+        self.place = -1
+        self._begins = -1
+
+    def begin(self) -> None:
+        self.call(_declaration(), lambda result: self._consume())
+
+    def _consume(self) -> None:
+        if self.final or self.random.random() < 0.2:
+            self.place = -1
+        self._begins = self.place
+        self.world.next_holder += 1
+        tag = f"{self.name}.{self.world.next_holder}"
+        self.queues_of_tags[tag] = STREAM
+        start: Any = "first" if self.place < 0 else self.place
+        self.call(commands.Basic.Qos(0, self.prefetch), lambda result: None)
+        consume = commands.Basic.Consume(0, STREAM, tag, arguments={"x-stream-offset": start})
+        self.call(consume, lambda result: self.later(2 * SECOND_US, lambda: self._restless(tag)))
+
+    def _restless(self, tag: str) -> None:
+        if self.final:
+            return
+        roll = self.random.random()
+        if roll < 0.2:
+            self.drop()
+        elif roll < 0.3 and self.client is not None:
+            self.client.close()
+        elif roll < 0.5:
+            self.cancel(tag, lambda: self.later(300 * MILLISECOND_US, self._consume))
+        else:
+            self.later(2 * SECOND_US, lambda: self._restless(tag))
+
+    def take(self, queue: str, holder: str, message: Message) -> Delivery:
+        world = self.world
+        headers: Any = message.properties.headers or {}
+        offset, message_id = int(headers.get("x-stream-offset", -1)), id_of(message.body)
+        world.history.reads.append(
+            Read(world.queue.now_us, holder, self._begins, offset, message_id, message.redelivered, self.final)
+        )
+        world.cluster.trace.add("read", message_id, holder, offset)
+        self.place = max(self.place, offset + 1)
+        delivery = Delivery(world.queue.now_us, queue, message_id, holder, message.redelivered)
+        self.unsettled[message.delivery_tag] = delivery
+        self.later(20 * MILLISECOND_US, lambda: self.settle(message.delivery_tag))
+        return delivery

@@ -1,0 +1,111 @@
+"""What a message that waits for its time costs the state machine: published, at rest, and when it is due.
+
+    PYTHONPATH=. python tests/bench/schedules.py [--waiting 1000000] [--due 100000]
+
+Compiled or not is whatever `node.shard` is imported as. Random due times within a day; the last of them in one second.
+"""
+
+import argparse
+import gc
+import random
+import resource
+import time
+from pathlib import Path
+
+from mayfly.node.shard import state
+from mayfly.node.shard.commands import (
+    AFTER,
+    encode_create_queue,
+    encode_expire_due,
+    encode_publish,
+    encode_publish_later,
+)
+from mayfly.node.shard.settings import ShardQueueSettings
+from mayfly.node.shard.shard import Shard
+
+KEY = b"\x00\x05queue"
+HEADER = bytes(60)
+BODY = bytes(200)
+BATCH = 200
+DAY_MS = 86_400_000
+DUE_MS = 2 * DAY_MS
+NOW_MS = 1_000_000_000_000
+
+
+class Driver:
+    """A shard with one queue; times what entries take it."""
+
+    def __init__(self) -> None:
+        self.shard = Shard(1, 1)
+        self.index = 0
+        self.entry(encode_create_queue(1, ShardQueueSettings(name="q", allow_schedule=True)), NOW_MS, True)
+
+    def entry(self, data: bytes, time_ms: int, leader: bool = False) -> float:
+        """Apply an entry; the seconds of CPU that it took."""
+        self.index += 1
+        start = time.process_time()
+        self.shard.begin(self.index, time_ms, time_ms, data)
+        self.shard.apply(None if leader else (1, 1), 0, len(data))
+        self.shard.finish()
+        spent_s = time.process_time() - start
+        self.shard.take_released()
+        self.shard.take_effects()
+        return spent_s
+
+
+def batches(count: int, delays_ms: "list[int] | None") -> "list[bytes]":
+    made = []
+    for start in range(0, count, BATCH):
+        parts: list[bytes] = []
+        for number in range(start, min(count, start + BATCH)):
+            if delays_ms is None:
+                encode_publish(parts, (1,), -1, KEY, HEADER, BODY)
+            else:
+                encode_publish_later(parts, (1,), -1, KEY, HEADER, BODY, (AFTER, delays_ms[number]))
+        made.append(b"".join(parts))
+    return made
+
+
+def memory_bytes() -> int:
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def main() -> None:
+    """Measure it all, and print it."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--waiting", type=int, default=1_000_000)
+    parser.add_argument("--due", type=int, default=100_000)
+    arguments = parser.parse_args()
+    print("compiled" if state.__file__.endswith(".so") else "not compiled")
+    rng = random.Random(7)
+    plain = Driver()
+    data = batches(50_000, None)
+    plain_us = sum(plain.entry(batch, NOW_MS) for batch in data) / 50_000 * 1e6
+    del plain, data
+    later = Driver()
+    delays_ms = [rng.randrange(1, DAY_MS) for _ in range(arguments.waiting)]
+    data = batches(arguments.waiting, delays_ms)
+    before = memory_bytes()
+    spent_s = sum(later.entry(batch, NOW_MS) for batch in data)
+    at_rest = memory_bytes() - before
+    later_us = spent_s / arguments.waiting * 1e6
+    print(f"publish: plain {plain_us:.2f} us, to wait {later_us:.2f} us, {later_us / plain_us:.2f} times")
+    print(f"at rest: {at_rest / arguments.waiting:.0f} bytes a message")
+    for batch in batches(arguments.due, [DUE_MS + rng.randrange(1000) for _ in range(arguments.due)]):
+        later.entry(batch, NOW_MS)
+    longest_s = spent_s = 0.0
+    entries = 0
+    while later.shard.due_messages(NOW_MS + 3 * DAY_MS):
+        took_s = later.entry(encode_expire_due(), NOW_MS + 3 * DAY_MS, True)
+        spent_s += took_s
+        longest_s = max(longest_s, took_s)
+        entries += 1
+    ready = arguments.waiting + arguments.due
+    found = later.shard.queue_statistics(1)
+    assert found is not None and found.ready == ready
+    print(f"due: {spent_s / ready * 1e6:.2f} us a message, {entries} entries, the longest {longest_s * 1e3:.0f} ms")
+
+
+if __name__ == "__main__":
+    main()

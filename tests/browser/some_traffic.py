@@ -1,0 +1,90 @@
+"""Queues with something in them, as a shop might have: what the page shows is to be seen in them."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+
+import pika
+
+from mayfly.node.settings.kinds import Address
+
+HOUR_MS = 3_600_000
+
+
+class Traffic:
+    """Made over a connection of its own, which stays open with a consumer for as long as the context."""
+
+    def __init__(self, amqp: Address, user: str, password: str) -> None:
+        self._parameters = pika.ConnectionParameters(
+            amqp.host, amqp.port, credentials=pika.PlainCredentials(user, password),
+            client_properties={"connection_name": "orders-worker"}, heartbeat=0,
+        )  # fmt: skip
+
+    @contextmanager
+    def here(self) -> Iterator[None]:
+        """Queues are there, and a client holds some of their messages."""
+        with ExitStack() as stack:
+            connection = stack.enter_context(pika.BlockingConnection(self._parameters))
+            channel = connection.channel()
+            channel.confirm_delivery()
+            self._declare(channel)
+            self._publish(channel)
+            channel.basic_qos(prefetch_count=12)
+            channel.basic_consume("orders", lambda *_: None, consumer_tag="orders-worker")
+            channel.basic_consume("session.4711", lambda *_: None)
+            connection.process_data_events(time_limit=1)
+            yield
+
+    def _declare(self, channel: "pika.adapters.blocking_connection.BlockingChannel") -> None:
+        channel.exchange_declare("shop", "topic", durable=True)
+        channel.exchange_declare("late", "fanout", durable=True)
+        queues: dict[str, dict[str, object]] = {
+            "orders": {"x-dead-letter-exchange": "late"},
+            "payments.retry": {"x-message-ttl": 90_000, **_dead_letters_to("shop", "orders.new")},
+            "mail.outgoing": {"x-message-ttl": 6 * HOUR_MS},
+            "reservations": {"x-message-ttl": 15 * 60_000, **_dead_letters_to("", "reservations.lapsed")},
+            "session.4711": {"x-expires": 120_000},
+            "session.4712": {"x-expires": 300_000, "x-message-ttl": 240_000},
+            "session.4713": {"x-expires": 1_800_000},
+            "thumbnails": {"x-max-length": 50},
+            "audit": {"x-dead-letter-exchange": "nowhere", "x-message-ttl": 1},
+        }
+        for name, arguments in queues.items():
+            channel.queue_declare(name, durable=True, arguments={"x-queue-type": "quorum", **arguments})
+        for queue, key in (("orders", "orders.#"), ("mail.outgoing", "mail.*"), ("thumbnails", "images.#")):
+            channel.queue_bind(queue, "shop", key)
+
+    def _publish(self, channel: "pika.adapters.blocking_connection.BlockingChannel") -> None:
+        durable = pika.BasicProperties(delivery_mode=2, content_type="application/json")
+        for name, number in (
+            ("orders", 240), ("payments.retry", 18), ("mail.outgoing", 64), ("reservations", 37), ("session.4712", 3),
+            ("thumbnails", 50), ("audit", 5),
+        ):
+            for each in range(number):
+                channel.basic_publish("", name, f'{{"number": {each}}}'.encode(), durable)
+
+
+def _dead_letters_to(exchange: str, key: str) -> dict[str, object]:
+    return {"x-dead-letter-exchange": exchange, "x-dead-letter-routing-key": key}
+
+
+def declare(amqp: Address, user: str, password: str, name: str) -> None:
+    """Make a queue."""
+    parameters = pika.ConnectionParameters(amqp.host, amqp.port, credentials=pika.PlainCredentials(user, password))
+    with pika.BlockingConnection(parameters) as connection:
+        connection.channel().queue_declare(name, durable=True)
+
+
+@contextmanager
+def another_client(amqp: Address, user: str, password: str) -> Iterator[None]:
+    """A client that may be closed meanwhile."""
+    parameters = pika.ConnectionParameters(
+        amqp.host, amqp.port, credentials=pika.PlainCredentials(user, password),
+        client_properties={"connection_name": "another client"}, heartbeat=0,
+    )  # fmt: skip
+    connection = pika.BlockingConnection(parameters)
+    connection.channel()
+    try:
+        yield
+    finally:
+        with suppress(pika.exceptions.AMQPError):
+            connection.close()

@@ -1,0 +1,266 @@
+"""The page for browsers, in a real one, on a real node."""
+
+import json
+from urllib.request import Request, urlopen
+
+import pytest
+
+from tests.browser.browser import Browser
+from tests.browser.conftest import PASSWORD, USER, go, log_in
+from tests.browser.some_traffic import another_client, declare
+from tests.integration.nodes import Nodes
+from tests.waiting import BOUND_S, wait_for
+
+pytestmark = [pytest.mark.slow, pytest.mark.processes]
+
+VIEWS = {
+    "": "Overview", "queues": "Queues", "exchanges": "Exchanges", "deadletters": "Dead letters",
+    "connections": "Connections", "channels": "Channels", "consumers": "Consumers", "users": "Users",
+    "vhosts": "Virtual hosts", "policies": "Policies", "definitions": "Definitions", "shards": "Shards",
+    "nodes": "Nodes and clocks",
+}  # fmt: skip
+
+
+def put(node: Nodes, path: str, content: object) -> None:
+    import base64
+
+    login = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+    headers = {"Authorization": f"Basic {login}", "Content-Type": "application/json"}
+    with urlopen(Request(f"http://{node.plan(1).http}{path}", json.dumps(content).encode(), headers, method="PUT"),
+                 timeout=BOUND_S) as answer:
+        assert answer.status in (201, 204)
+
+
+def test_a_wrong_password_is_told_and_the_right_one_opens_the_page(node: Nodes, browser: Browser) -> None:
+    log_in(browser, node, USER, "another")
+    browser.wait("wrong", "[role=alert]")
+    assert not browser.has("Queues")
+    browser.write("input[name=password]", PASSWORD)
+    browser.press("\ue007")
+    browser.wait("Overview", "h1")
+    browser.click("button", "Log out")
+    browser.wait_for("input[name=password]")
+    assert browser.run("return sessionStorage.length") == 0
+
+
+def test_a_login_outlives_a_reload_and_the_browser_sends_none_by_itself(page: Browser, node: Nodes) -> None:
+    """There are no cookies, so what another site has it send comes without a login."""
+    page.open(f"http://{node.plan(1).http}/#/queues")
+    page.wait("Queues", "h1")
+    assert page.chrome("Network.getAllCookies")["cookies"] == []
+    assert page.run("return Object.keys(localStorage).filter((it) => it.includes('login'))") == []
+
+
+@pytest.mark.parametrize("path", VIEWS)
+def test_every_view_opens_without_a_fault(page: Browser, path: str) -> None:
+    go(page, path, VIEWS[path])
+    assert page.texts("#fault .notice") == []
+    assert page.run("return document.querySelector('nav [aria-current]').innerText") == VIEWS[path]
+    assert page.texts("main th[scope=col]") or page.texts("main dt")
+
+
+def test_times_of_queues_run(page: Browser) -> None:
+    """Deadlines are counted down, leases run or are suspended."""
+    go(page, "queues", "Queues")
+    page.wait("reservations", "table")
+
+    def row(name: str) -> str:
+        return next(text for text in page.texts("tbody tr") if text.startswith(name))
+
+    assert "suspended" in row("session.4711")
+    assert "29 min" in row("session.4713")
+    assert "in 14 min" in row("reservations")
+    before = row("reservations")
+    wait_for(lambda: row("reservations") != before, "the countdown goes on", BOUND_S)
+
+
+def test_queues_are_searched_and_put_in_order_by_the_node(page: Browser) -> None:
+    go(page, "queues", "Queues")
+    page.write("input[type=search]", "SESSION")
+    page.wait_without("orders", "table")
+    assert [text.split()[0] for text in page.texts("tbody tr")] == ["session.4711", "session.4712", "session.4713"]
+    page.click("th button", "Queue")
+    page.wait_for("th[aria-sort=descending]")
+    wait_for(lambda: page.texts("tbody th")[0].startswith("session.4713"), "the other order")
+
+
+def test_a_queue_is_deleted_after_a_question(page: Browser, node: Nodes) -> None:
+    declare(node.plan(1).amqp, USER, PASSWORD, "to.delete")
+    go(page, "queues/%2F/to.delete", "to.delete")
+    page.click("button", "Delete")
+    page.click("dialog button", "Cancel")
+    page.wait_without("are gone then")
+    page.click("button", "Delete")
+    page.click("dialog button[type=submit]")
+    page.wait("Queues", "h1")
+    node.until_nowhere("to.delete")
+
+
+def test_parked_dead_letters_are_dropped_after_a_question(page: Browser) -> None:
+    go(page, "deadletters", "Dead letters")
+    page.wait("audit", "table")
+    page.click("td button", "Drop")
+    page.wait("They are gone then", "dialog")
+    page.click("dialog button[type=submit]")
+    page.wait("Dropped", "#told")
+    page.wait("Every dead letter has found a queue")
+
+
+def test_a_user_sees_what_the_tags_allow(page: Browser, node: Nodes) -> None:
+    put(node, "/api/users/reader", {"password": "reader", "tags": "management"})
+    put(node, "/api/permissions/%2F/reader", {"configure": "", "write": "", "read": ".*"})
+    log_in(page, node, "reader", "reader")
+    page.wait("Overview", "h1")
+    assert page.texts("nav a") == [
+        "Overview", "Queues", "Exchanges", "Connections", "Channels", "Consumers", "Virtual hosts",
+    ]
+    go(page, "shards", "Nothing here")
+    assert page.has("administrator, monitoring")
+    go(page, "queues", "Queues")
+    page.wait("orders", "table")
+
+
+def test_a_name_from_a_client_is_text(page: Browser, node: Nodes) -> None:
+    """Names may hold anything; none of it is markup."""
+    name = "<img src=x onerror=\"document.title='broken'\">"
+    declare(node.plan(1).amqp, USER, PASSWORD, name)
+    go(page, "queues", "Queues")
+    page.wait(name, "table")
+    assert page.run("return document.querySelectorAll('main img').length") == 0
+
+
+def test_keys_reach_what_a_mouse_does(page: Browser) -> None:
+    go(page, "queues", "Queues")
+    page.run("document.querySelector('th button').focus()")
+    page.press("\ue007")
+    page.wait_for("th[aria-sort=descending]")
+    assert page.run("return document.activeElement.innerText") == "Queue"
+    unnamed = """
+        return [...document.querySelectorAll('button, a, input, select, textarea')].filter((it) =>
+            !(it.textContent || it.getAttribute('aria-label') || it.labels?.length)).map((it) => it.outerHTML)
+    """
+    assert page.run(unnamed) == []
+
+
+@pytest.mark.parametrize("path", VIEWS)
+def test_a_narrow_screen_is_not_wider_than_it_is(page: Browser, path: str) -> None:
+    """Tables scroll within themselves."""
+    page.resize(360, 740)
+    try:
+        go(page, path, VIEWS[path])
+        assert page.run("return document.documentElement.scrollWidth") <= 360
+    finally:
+        page.resize(1280, 800)
+
+
+def fold_out(page: Browser, title: str) -> None:
+    page.click("summary", title)
+    page.wait_for("details[open]")
+
+
+def test_a_queue_is_declared_filled_looked_into_and_purged(page: Browser, node: Nodes) -> None:
+    go(page, "queues", "Queues")
+    fold_out(page, "Declare a queue")
+    page.write("details[open] input[name=name]", "by hand")
+    page.write("details[open] input[name=ttl]", "3600000")
+    page.write("details[open] input[name=expires]", "7200000")
+    page.write("details[open] textarea[name=arguments]", "nonsense")
+    page.click("button", "Declare")
+    page.wait("Further arguments is no JSON object", "details[open]")
+    page.write("details[open] textarea[name=arguments]", '{"x-max-length": 10}')
+    page.click("button", "Declare")
+    page.wait("by hand is declared", "#told")
+    go(page, "queues/%2F/by%20hand", "by hand")
+    page.wait("1 h argument", "main")
+    page.wait("2 h argument", "main")
+    fold_out(page, "Publish a message")
+    page.write("textarea[name=payload]", "<b>a body</b>")
+    page.write("textarea[name=headers]", '{"tenant": "a"}')
+    page.click("button", "Publish")
+    page.wait("The message is in a queue", "#told")
+    page.wait("in 59 min", "dl.facts")
+    fold_out(page, "Get messages")
+    page.click("button", "Get")
+    page.wait("<b>a body</b>", "pre")
+    assert "tenant" in page.text("main")
+    page.click("button", "Purge")
+    page.click("dialog button[type=submit]")
+    page.wait("by hand is purged", "#told")
+    wait_for(lambda: node.ready(1, "by hand") == 0, "nothing is ready")
+
+
+def test_an_exchange_is_declared_bound_and_unbound(page: Browser) -> None:
+    go(page, "exchanges", "Exchanges")
+    fold_out(page, "Declare an exchange")
+    page.write("details[open] input[name=name]", "hand made")
+    page.click("button", "Declare")
+    page.wait("hand made is declared", "#told")
+    go(page, "exchanges/%2F/hand%20made", "hand made")
+    fold_out(page, "Bind a queue or an exchange")
+    page.write("details[open] input[name=destination]", "orders")
+    page.write("details[open] input[name=routing_key]", "k.1")
+    page.click("button", "Bind")
+    page.wait("orders is bound", "#told")
+    page.wait("k.1", "table")
+    go(page, "queues/%2F/orders", "orders")
+    page.wait("hand made", "table")
+    go(page, "exchanges/%2F/hand%20made", "hand made")
+    page.wait("k.1", "table")
+    page.click("td button", "Unbind")
+    page.click("dialog button[type=submit]")
+    page.wait("orders is unbound", "#told")
+    page.wait_without("k.1", "table")
+    page.click("button", "Delete")
+    page.click("dialog button[type=submit]")
+    page.wait("Exchanges", "h1")
+
+
+def test_a_user_a_vhost_and_a_policy_are_made(page: Browser) -> None:
+    go(page, "vhosts", "Virtual hosts")
+    fold_out(page, "Add a virtual host")
+    page.write("details[open] input[name=name]", "stage")
+    page.click("button", "Add")
+    page.wait("stage is there", "#told")
+    go(page, "users", "Users")
+    fold_out(page, "Add a user")
+    page.write("details[open] input[name=name]", "helper")
+    page.write("details[open] input[name=password]", "secret")
+    page.write("details[open] input[name=tags]", "monitoring, policymaker")
+    page.click("button", "Add")
+    page.wait("helper is there", "#told")
+    go(page, "users/helper", "helper")
+    page.wait("policymaker", ".title")
+    fold_out(page, "Give permissions")
+    page.wait_for("select[name=vhost] option[value=stage]")
+    page.run("document.querySelector('select[name=vhost]').value = 'stage'")
+    page.click("button", "Give")
+    page.wait("stage", "table")
+    go(page, "policies", "Policies")
+    fold_out(page, "Set a policy")
+    page.write("details[open] input[name=name]", "short")
+    page.write("details[open] input[name=pattern]", "^tmp")
+    page.write("details[open] textarea[name=definition]", '{"message-ttl": -1}')
+    page.click("button", "Set")
+    page.wait("message-ttl", "details[open] [role=alert]")
+    page.write("details[open] textarea[name=definition]", '{"message-ttl": 60000}')
+    page.click("button", "Set")
+    page.wait("short is set", "#told")
+    page.wait("message-ttl 60000", "table")
+    go(page, "vhosts", "Virtual hosts")
+    script = "[...document.querySelectorAll('tr')].find((it) => it.innerText.startsWith('stage'))"
+    page.run(f"{script}.querySelector('button').click()")
+    page.write("dialog input", "stage")
+    page.click("dialog button[type=submit]")
+    page.wait("stage is deleted", "#told")
+
+
+def test_a_connection_is_closed(page: Browser, node: Nodes) -> None:
+    with another_client(node.plan(1).amqp, USER, PASSWORD):
+        go(page, "connections", "Connections")
+        page.wait("another client", "table")
+        page.click("tbody a", "another client")
+        page.wait("Largest frame", "main")
+        page.click("button", "Close")
+        page.click("dialog button[type=submit]")
+        page.wait("Connections", "h1")
+        page.wait_without("another client", "table")

@@ -1,0 +1,55 @@
+"""Streams of real nodes (RULES J1): what was confirmed is there, at its offset, for whoever reads it, whatever dies."""
+
+import contextlib
+
+import pytest
+
+from tests.integration.clients import channel, declare_led_by, publish_all
+from tests.integration.nodes import Nodes
+from tests.waiting import BOUND_S, wait_for
+
+pytestmark = [pytest.mark.processes]
+
+VICTIM = 3
+COUNT = 3000
+STREAM = {"x-queue-type": "stream"}
+
+
+def read(nodes: Nodes, id: int, stream: str, start: int | str, last: int) -> list[tuple[int, bytes]]:
+    """(offset, body) from there up to the offset ``last``, acknowledged by a consumer at that node."""
+    found: list[tuple[int, bytes]] = []
+    with channel(nodes, id) as opened:
+        opened.basic_qos(prefetch_count=100)
+        arguments = {"x-stream-offset": start}
+        for method, properties, body in opened.consume(stream, arguments=arguments, inactivity_timeout=BOUND_S):
+            assert method is not None, f"{len(found)} messages came"
+            assert not method.redelivered
+            found.append((properties.headers["x-stream-offset"], body))
+            opened.basic_ack(method.delivery_tag)
+            if found[-1][0] == last:
+                with contextlib.suppress(ValueError):
+                    opened.cancel()
+                return found
+    raise AssertionError("the consumer ended")
+
+
+def test_j1_what_was_confirmed_is_read_at_its_offset_whatever_dies(whole: Nodes) -> None:
+    """RULES J1: the leader of its shard dies, then all nodes at once; several consumers at several nodes."""
+    nodes = whole
+    bodies = [b"%d" % number for number in range(COUNT)]
+    with channel(nodes, 1) as declaring:
+        stream = declare_led_by(nodes, declaring, "stream", lambda leader: leader == VICTIM, STREAM)
+    publish_all(nodes, 1, stream, bodies[: COUNT // 2])
+    nodes.kill(VICTIM)
+    wait_for(lambda: nodes.leader_of(stream) not in (0, VICTIM), "another leader")
+    publish_all(nodes, 2, stream, bodies[COUNT // 2 :])
+    everything = list(enumerate(bodies))
+    assert read(nodes, 1, stream, "first", COUNT - 1) == everything
+    assert read(nodes, 2, stream, COUNT - 20, COUNT - 1) == everything[-20:]
+    nodes.kill(1, 2)
+    nodes.heal()
+    with channel(nodes, VICTIM) as opened:
+        counts = opened.queue_declare(stream, passive=True).method
+        assert (counts.message_count, counts.consumer_count) == (COUNT, 0)
+    for id in (1, 2, VICTIM):
+        assert read(nodes, id, stream, "first", COUNT - 1) == everything

@@ -1,0 +1,152 @@
+"""Metrics with RabbitMQ's names: those of its dashboards are there, and single queues are by themselves."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final
+from urllib.request import urlopen
+
+import pytest
+from pamqp import commands
+
+from mayfly.node.operating.ports.metrics import Metric
+from mayfly.node.operating.ports.queue_selection import QueueSelection
+from mayfly.node.operating.ports.rabbitmq_metrics import MetricsSelection
+from mayfly.node.operating.views.rabbitmq_metrics import NodeFigures, catalog_steps, node_metrics, queue_metrics
+from tests.deploy.rabbitmq_dashboards import DASHBOARDS, UNANSWERED, answered
+from tests.node.broker.three_brokers import ThreeBrokers
+from tests.node.http.served import Served, http_server
+from tests.node.http.some_node import SomeNode
+from tests.node.operating.seeing import Seeing, engine_metrics
+
+DOCUMENT: Final = Path(__file__).resolve().parents[3] / "docs/operations/rabbitmq-metrics.md"
+FIGURES: Final = NodeFigures("node1", "c", "4.3.6", 5_000, 40, 1024, 1 << 20, 1 << 30, 1 << 40, 1 << 26, 3, 1)
+
+
+class MetricsNode(SomeNode):
+    """Shows what a node of the cluster has."""
+
+    def __init__(self, brokers: ThreeBrokers, id: int, figures: NodeFigures = FIGURES) -> None:
+        super().__init__()
+        self._brokers = brokers
+        self._node = brokers.nodes[id]
+        self._figures = figures
+        self._seeing = Seeing(brokers, id)
+
+    async def queues(self, selection: QueueSelection) -> tuple[list[dict[str, Any]], int]:
+        return await self._seeing.queues.some(selection)
+
+    async def rabbitmq_metrics(self, wanted: MetricsSelection) -> Sequence[Metric]:
+        engine = self._node.engine
+        whole = node_metrics(engine, self._node.broker, self._figures, wanted)
+        return whole + [metric for metric in catalog_steps(engine, wanted) if metric is not None]
+
+    def rabbitmq_queue_metrics(self, rows: Sequence[Mapping[str, Any]], wanted: MetricsSelection) -> Sequence[Metric]:
+        return queue_metrics(rows, wanted)
+
+    async def metrics_snapshot(self) -> Sequence[Metric]:
+        metrics = engine_metrics(self._node.engine, self._brokers.now_ms)
+        return [*metrics, *await self.rabbitmq_metrics(MetricsSelection())]
+
+
+@pytest.fixture(scope="module")
+def brokers() -> ThreeBrokers:
+    """Three messages in `a`, one of them held; a queue in another vhost; `t` is in the memory of node 1."""
+    brokers = ThreeBrokers()
+    client = brokers.nodes[1].client()
+    client.send(1, commands.Queue.Declare(queue="a", durable=True))
+    client.send(1, commands.Queue.Declare(queue="b", durable=True))
+    client.send(1, commands.Queue.Declare(queue="t", exclusive=True))
+    brokers.run_until(lambda: len(client.received) == 3)
+    for _ in range(3):
+        client.publish(1, "a", b"12345")
+    client.send(1, commands.Queue.Bind(queue="a", exchange="amq.fanout"))
+    client.send(1, commands.Basic.Get(queue="a"))
+    until_ms = brokers.now_ms + 1000
+    brokers.run_until(lambda: brokers.now_ms >= until_ms)
+    return brokers
+
+
+@pytest.fixture
+def addresses(brokers: ThreeBrokers) -> Iterator[list[str]]:
+    """Of the pages of each node."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(served(MetricsNode(brokers, id))) for id in brokers.ids]
+
+
+def served(node: MetricsNode) -> Served:
+    return Served(lambda: http_server(node))
+
+
+def page_of(address: str, path: str) -> str:
+    with urlopen(f"http://{address}{path}", timeout=20) as answer:
+        return str(answer.read().decode())
+
+
+def samples(text: str, name: str) -> dict[str, float]:
+    """By labels."""
+    found = re.findall(rf"^{re.escape(name)}(\{{.*\}})? (\S+)$", text, re.MULTILINE)
+    return {labels: float(value) for labels, value in found}
+
+
+def test_the_queries_of_the_dashboards_find_their_metrics(addresses: list[str]) -> None:
+    """Of the overview all but one; what is not there is in the table of the document."""
+    text = page_of(addresses[0], "/metrics")
+    document = DOCUMENT.read_text()
+    for dashboard, queries in DASHBOARDS.items():
+        few, all_of_them = answered(dashboard)
+        assert f"| {dashboard} | {few} of {all_of_them} |" in document
+        for name in {name for query in queries for name in query}:
+            wanted, _, labels = f"rabbitmq_{name}".partition("{")
+            found = [each for each in samples(text, wanted) if labels.rstrip("}") in each]
+            assert bool(found) != (name in UNANSWERED), name
+            assert bool(found) or f"`{wanted}`" in document
+    assert answered("Overview") == (50, 50)
+    assert answered("Overview of 3.10") == (40, 41)
+
+
+def test_all_nodes_together_tell_of_each_queue_once(addresses: list[str]) -> None:
+    texts = [page_of(address, "/metrics") for address in addresses]
+    assert sum(samples(text, "rabbitmq_queues")[""] for text in texts) == 3
+    assert sum(samples(text, "rabbitmq_queue_messages_ready")[""] for text in texts) == 2
+    assert sum(samples(text, "rabbitmq_queue_messages_unacked")[""] for text in texts) == 1
+    assert 'queue="a"' not in "".join(texts)
+    rows = [samples(page_of(address, "/metrics/per-object"), "rabbitmq_queue_messages_ready") for address in addresses]
+    assert {labels: value for each in rows for labels, value in each.items()} == {
+        '{queue="a",vhost="/"}': 2.0, '{queue="b",vhost="/"}': 0.0, '{queue="t",vhost="/"}': 0.0,
+    }  # fmt: skip
+    assert sum(map(len, rows)) == 3
+
+
+def test_detailed_metrics_are_those_asked_for(addresses: list[str]) -> None:
+    """The names, and that families have no others, as in RabbitMQ."""
+    text = "".join(page_of(address, "/metrics/detailed?family=queue_consumer_count") for address in addresses)
+    assert set(re.findall(r"^(rabbitmq_[a-z_]+)", text, re.MULTILINE)) == {
+        "rabbitmq_build_info", "rabbitmq_identity_info", "rabbitmq_detailed_queue_consumers",
+    }  # fmt: skip
+    assert 'rabbitmq_endpoint="detailed"' in text
+    many = "family=queue_coarse_metrics&family=exchange_bindings&family=vhost_status&family=unheard_of&vhost="
+    here = "".join(page_of(address, f"/metrics/detailed?{many}%2F") for address in addresses)
+    assert samples(here, "rabbitmq_detailed_queue_messages")['{queue="a",vhost="/"}'] == 3.0
+    fanout = '{exchange="amq.fanout",type="fanout",vhost="/"}'
+    assert samples(here, "rabbitmq_cluster_exchange_bindings")[fanout] == 1.0
+    assert samples(here, "rabbitmq_cluster_vhost_status") == {'{vhost="/"}': 1.0}
+    elsewhere = "".join(page_of(address, f"/metrics/detailed?{many}other") for address in addresses)
+    assert "queue=" not in elsewhere and "vhost=" not in elsewhere
+
+
+def test_queues_that_are_left_out_are_counted(addresses: list[str]) -> None:
+    texts = [page_of(address, "/metrics/per-object?limit=1") for address in addresses]
+    shown = sum(len(samples(text, "rabbitmq_queue_messages")) for text in texts)
+    assert shown + sum(samples(text, "mayfly_queues_left_out")[""] for text in texts) == 3
+
+
+def test_what_is_not_known_is_left_out(brokers: ThreeBrokers) -> None:
+    unknown = FIGURES._replace(open_files=None, most_files=None, memory_limit_bytes=None, disk_free_bytes=None)
+    with served(MetricsNode(brokers, 1, unknown)) as address:
+        text = page_of(address, "/metrics")
+    for name in ("process_open_fds", "process_max_fds", "resident_memory_limit_bytes", "disk_space_available_bytes"):
+        assert not samples(text, f"rabbitmq_{name}")
