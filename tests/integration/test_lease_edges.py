@@ -168,10 +168,21 @@ def test_l5_l6_uses_at_the_deadline(whole: Nodes, kill: int) -> None:
 
 @pytest.fixture(scope="module")
 def stepped(folder: Path, settings: dict[str, object]) -> Iterator[tuple[Nodes, WallClocks]]:
-    """Three nodes with clocks of their own."""
-    nodes = Nodes(folder / "stepped", 3, settings)
+    """Three nodes with clocks of their own, whose machines start anew with them set."""
+    yield from nodes_with_clocks(folder / "stepped", settings)
+
+
+@pytest.fixture(scope="module")
+def stepped_on_one_boot(folder: Path, settings: dict[str, object]) -> Iterator[tuple[Nodes, WallClocks]]:
+    """The same, and their machines never start anew: no shard's clock is ahead of theirs."""
+    yield from nodes_with_clocks(folder / "stepped-on-one-boot", settings)
+
+
+def nodes_with_clocks(folder: Path, settings: dict[str, object]) -> Iterator[tuple[Nodes, WallClocks]]:
+    """Three nodes that serve, and stop at the end."""
+    nodes = Nodes(folder, 3, settings)
     try:
-        clocks = WallClocks(nodes, folder / "stepped")
+        clocks = WallClocks(nodes, folder)
         clocks.start(*nodes.ids)
         nodes.until_serving()
         nodes.until_balanced()
@@ -238,11 +249,11 @@ def test_l8_clocks_stepped_by_an_hour(stepped: tuple[Nodes, WallClocks], whom: t
 @pytest.mark.slow
 @pytest.mark.parametrize("hours", [-1, 1])
 def test_t14_an_outage_with_all_wall_clocks_set_is_as_long_as_it_was(
-    stepped: tuple[Nodes, WallClocks], hours: int
+    stepped_on_one_boot: tuple[Nodes, WallClocks], hours: int
 ) -> None:
     """T5, T14: all processes die and start again, no machine does. What was due meanwhile goes, the rest keeps its
     deadline."""
-    nodes, clocks = stepped
+    nodes, clocks = stepped_on_one_boot
     ttl_s = {"short": 2.0, "long": 600.0}
     names = {each: f"outage-{each}-{hours}" for each in ttl_s}
     began_s = time.monotonic()
