@@ -39,6 +39,7 @@ from mayfly.node.operating.operator_login import Logins
 from mayfly.node.operating.parameters import Parameters
 from mayfly.node.operating.queues import Queues
 from mayfly.node.operating.resources import Resources
+from mayfly.node.operating.schedules import Schedules
 from mayfly.node.operating.shard_sources import ShardSources
 from mayfly.node.operating.topology import Topology
 from mayfly.node.operating.views.client_views import ClientViews
@@ -192,12 +193,14 @@ def assemble(
     told = Told(clients, queues, groups, Resources(questions, view.resources), messages)
     management = Management(engine, cluster, logins, view, told, settings.rabbitmq_version)
     access = Access(engine, cluster, logins.threads)
-    topology = Topology(engine.catalog, Acting(broker, pump))
+    acting = Acting(broker, pump)
+    topology = Topology(engine.catalog, acting)
+    schedules = Schedules(engine, sources, questions, acting, clock.now_ms)
     tls_files = (settings.peer_tls, settings.amqp_tls, settings.http_tls)
     checks = HealthChecks(engine, view, [files.certificate for files in tls_files if files is not None])
     parameters = Parameters(engine.catalog, management, access)
     http = HttpServer(
-        PagePorts(view, operator, management, access, definitions, topology, checks, parameters),
+        PagePorts(view, operator, management, access, definitions, topology, checks, parameters, schedules),
         HttpSettings(
             settings.http_address,
             settings.http_open_pages,
