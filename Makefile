@@ -80,7 +80,7 @@ uncompiled-tests: $(INSTALLED) $(CLIENTS)
 compiled-tests: $(INSTALLED) $(CLIENTS)
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal --durations 30 $(if $(filter-out 0,$(THOROUGH)),,-m "not slow") $(ARGUMENTS)
 
-# Beside RabbitMQ, with every aim; puts the figures into docs and README. QUICK=1: under three minutes, and does not.
+# Beside RabbitMQ and JetStream, with every aim; puts the figures into docs and README. QUICK=1: fewer, and does not.
 bench: $(INSTALLED)
 	$(BIN)/python -P bench/side_by_side.py $(if $(filter-out 0,$(QUICK)),--quick) \
 		$(if $(filter-out 0,$(WRITE)),--write) $(ARGUMENTS)
