@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bench import comparison_report, load_generator
+from bench import comparison_report, load_generator, open_loop
 from bench.comparison import (
     JETSTREAM,
     JETSTREAM_LATE,
@@ -136,6 +136,18 @@ def test_answers_of_the_load_generator_are_read() -> None:
     assert (figures["confirmed_s"], figures["cpu_us"], figures["confirm_p99_ms"]) == (65_000, 25, 2)
 
 
+def test_of_runs_at_one_rate_the_worst_figures_count() -> None:
+    quiet = dict.fromkeys(("p50", "p95", "p99", "p999", "max"), 1.0)
+    results = [
+        {"latency_ms": {**quiet, "max": 90.0}, "broker_cpu_per_100k": 2.0, "other_cores": 0.1},
+        {"latency_ms": {**quiet, "p50": 3.0}, "broker_cpu_per_100k": 1.0, "other_cores": 0.4},
+    ]
+    figures = open_loop.worst(results)
+    assert (figures["p50"], figures["max"], figures["cpu_us"], figures["other_cores"]) == (3.0, 90.0, 20.0, 0.4)
+    [row] = open_loop.table({MAYFLY: [{"share": 50, "rate": 40_000, **figures}]})[2:]
+    assert row == "| MayflyMQ | 50 % | 40 000 | 3.0 | 1.0 | 1.0 | 1.0 | 90.0 | 20 | 0.40 |"
+
+
 def test_a_gap_begins_with_the_last_confirm_before_the_fault() -> None:
     moments_s = [1.0, 9.0, 9.9, 10.4, 10.5, 12.5]
     assert longest_gap_s(moments_s, 10.0, 11.0) == pytest.approx(0.5)
@@ -165,6 +177,8 @@ def test_the_documents_have_a_place_for_the_figures() -> None:
     root = Path(__file__).resolve().parent.parent.parent
     for page in (root / "README.md", root / "docs" / "measurements" / "benchmarks.md"):
         assert "new figures" in replaced(page.read_text(), "make bench", ["new figures"])
+    latency = (root / "docs" / "measurements" / "latency.md").read_text()
+    assert "new figures" in replaced(latency, "bench/open_loop.py", ["new figures"])
 
 
 def test_an_aim_without_a_figure_of_ours_is_not_met_and_failures_are_told_in_the_excerpt() -> None:
