@@ -68,9 +68,10 @@ def table(measured: dict[str, list[dict[str, float]]]) -> list[str]:
     for broker, rows in measured.items():
         for row in rows:
             shown = " | ".join(f"{row[name]:.1f}" for name in _PERCENTILES)
+            rate = f"{row['rate']:,.0f}".replace(",", " ")
             lines.append(
-                f"| {broker} | {row['share']:.0f} % | {row['rate']:,.0f} | {shown} | {row['cpu_us']:.0f} "
-                f"| {row['other_cores']:.2f} |".replace(",", " ")
+                f"| {broker} | {row['share']:.0f} % | {rate} | {shown} | {row['cpu_us']:.0f} "
+                f"| {row['other_cores']:.2f} |"
             )
     return lines
 

@@ -144,8 +144,8 @@ def test_of_runs_at_one_rate_the_worst_figures_count() -> None:
     ]
     figures = open_loop.worst(results)
     assert (figures["p50"], figures["max"], figures["cpu_us"], figures["other_cores"]) == (3.0, 90.0, 20.0, 0.4)
-    [row] = open_loop.table({MAYFLY: [{"share": 50, "rate": 40_000, **figures}]})[2:]
-    assert row == "| MayflyMQ | 50 % | 40 000 | 3.0 | 1.0 | 1.0 | 1.0 | 90.0 | 20 | 0.40 |"
+    [row] = open_loop.table({JETSTREAM: [{"share": 50, "rate": 40_000, **figures}]})[2:]
+    assert row == "| JetStream, sync always | 50 % | 40 000 | 3.0 | 1.0 | 1.0 | 1.0 | 90.0 | 20 | 0.40 |"
 
 
 def test_a_gap_begins_with_the_last_confirm_before_the_fault() -> None:
