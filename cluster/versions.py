@@ -127,6 +127,9 @@ LEVEL_SCHEDULES: Final = 8
 """Messages wait in a queue until they are due (RULES S): PUBLISH_LATER, settings of queues that say so, and the
 arguments and policy keys for them."""
 
+LEVEL_CATALOG_CLOCK: Final = 8
+"""The catalog's times are its group's clock, which never goes back (RULES C2); before they are its entries' stamps."""
+
 LEVEL_STREAMS: Final = 8
 """A queue may be a stream: the catalog takes the type, policies have keys for it, and ATTACH may say where in it a
 consumer begins."""
