@@ -9,6 +9,7 @@ from functools import partial
 
 from mayfly.cluster.host.frame import Frame
 from mayfly.cluster.log.batch import WriteBatch
+from mayfly.node.broker.cluster_facade import ClusterEvents, ClusterFacade
 from simulation.cluster import faults
 from simulation.cluster.clocks import EPOCH_MS, MachineClock
 from simulation.cluster.cluster import SimulatedCluster
@@ -19,7 +20,7 @@ from simulation.cluster.randomness import stream
 from simulation.cluster.trace import Trace
 from simulation.node.history import History as InsidersHistory
 from simulation.node.nodes import Acquaintance, SimulatedNode
-from simulation.node.probe import Probe
+from simulation.node.probe import Probe, ProbedNode
 from simulation.node.sockets import Wire
 from simulation.outsider.client import CLIENT_DELAY_US, Client
 from simulation.outsider.judging.history import (
@@ -47,6 +48,18 @@ LOOK_AGAIN_US = 900 * MILLISECOND_US
 DRAIN_LIMIT_US = 30 * SECOND_US
 
 
+class Blindfold(Probe):
+    """Nodes can't do without a probe: this one sees nothing and objects to nothing."""
+
+    def watch(self, node: ProbedNode) -> ClusterFacade:
+        """The engine itself."""
+        return node.engine
+
+    def watch_effects(self, node: ProbedNode, events: ClusterEvents) -> ClusterEvents:
+        """The broker itself."""
+        return events
+
+
 class OutsiderRun(Run[OutsiderScenario]):
     """A cluster, its faults, and the outsider's clients."""
 
@@ -59,8 +72,7 @@ class OutsiderRun(Run[OutsiderScenario]):
             self.queue, stream(seed, "network"), scenario.links, self.trace
         )
         self.cluster.transfer_leadership = self._transfer_leadership
-        # Nodes can't do without a probe; what it writes is not looked at.
-        self._probe = Probe(self.queue, InsidersHistory())
+        self._probe = Blindfold(self.queue, InsidersHistory())
         setting = Setting(
             seed, scenario.workload.queues, scenario.workload.exchanges, scenario.profile.expiry_tick_ms,
             scenario.clock_ms, scenario.late_ms, EPOCH_MS,
@@ -162,6 +174,8 @@ class OutsiderRun(Run[OutsiderScenario]):
     def _note_troubles(self, plan: list[faults.Fault]) -> None:
         alone = (faults.CRASH, faults.KILL, faults.FREEZE)
         for fault in plan:
+            if fault.kind == faults.TRANSFER:
+                continue  # Leaders come and go: no client is to see that.
             nodes = fault.nodes if fault.kind in alone else ()
             to_us = fault.at_us + fault.duration_us
             self.history.troubles.append(Trouble(fault.kind, nodes, fault.at_us, to_us))

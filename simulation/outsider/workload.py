@@ -254,7 +254,7 @@ def _leased(drawing: Drawing) -> None:
     """Queues with leases that several clients use, or leave alone for about as long as the period."""
     random = drawing.random
     for name in ("leased.1", "leased.2"):
-        period_ms = random.choice((300, 500, 800))
+        period_ms = random.choice((300, 500, 800, 1_600))
         drawing.queues.append(Queue(name, expires_ms=period_ms))
         consumes = name == "leased.2"
 

@@ -61,12 +61,13 @@ def _keeps_order(view: View, handed: Handed, publish: Publish) -> bool:
 
 
 def _by_due_time(view: View, queue: str, came: list[Handed]) -> Iterator[Finding]:
-    """RULES S2: what was surely due before comes before."""
+    """RULES S2: of what waited, what was surely due before comes before. What need not wait is ready at once, a tick
+    before others that are due as well (S3)."""
     plan = view.queues[queue]
     latest: Publish | None = None
     for handed in came:
         publish = view.publishes[handed.message]
-        if handed.deaths or publish.outcome != CONFIRMED:
+        if handed.deaths or publish.outcome != CONFIRMED or not view.delay_ms(publish, plan, True):
             continue
         due_until_us = (publish.answered_us or 0) + view.delay_ms(publish, plan, True) * 1_000
         if latest is not None:
