@@ -81,6 +81,8 @@ class CatalogMachine:
                 results.append(result)
                 if isinstance(result, QueuesRemoved):
                     self._removed += result.queues
+                self._removed += self.catalog.dropped
+                self.catalog.dropped.clear()
             except MalformedCommand as error:
                 results.append(Refusal(541, str(error), True))
             start += length
