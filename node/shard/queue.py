@@ -8,6 +8,7 @@ from mayfly.node.shard.dialect import DIALECTS, LAVINMQ, OTTERMQ, RABBITMQ, ttl_
 from mayfly.node.shard.lease import Lease
 from mayfly.node.shard.line import PIECE, Line
 from mayfly.node.shard.message import Message, deadline_ms
+from mayfly.node.shard.message_id import NO_DIGEST
 from mayfly.node.shard.moving import Moving
 from mayfly.node.shard.priority import place_of_default
 from mayfly.node.shard.retiming import Retiming
@@ -326,11 +327,21 @@ class Queue(Counts):
         """How what comes back waits (RULES S5); None if it does not."""
         return retries_of(self.settings) if self.settings.retry_ways and self.stream is None else None
 
-    def wait(self, message: Message) -> None:
-        """The message, which is no longer anywhere else, waits until its ``enqueued_ms``."""
+    def wait(self, message: Message, digest: bytes = NO_DIGEST) -> None:
+        """The message, which is no longer anywhere else, waits until its ``enqueued_ms``. With the digest of its id
+        (`node.shard.message_id`) it can be cancelled (RULES S4)."""
         if self.schedule is None:
             self.schedule = Schedule(self.ready.piece)
-        self.schedule.put(message)
+        self.schedule.put(message, digest)
+
+    def take_named(self, digest: bytes, most: int) -> list[Message]:
+        """At most so many of what is scheduled under an id; they leave."""
+        if self.schedule is None:
+            return []
+        taken = self.schedule.remove(digest, most)
+        if not self.schedule.count:
+            self.schedule = None
+        return taken
 
     def take_scheduled(self, until_ms: int, most: int) -> list[Message]:
         """The first of what is scheduled, at most so many, that are due then; they leave."""

@@ -21,6 +21,7 @@ from mayfly.node.operating.own_token import OwnToken
 from mayfly.node.operating.parameters import Parameters
 from mayfly.node.operating.queues import Queues
 from mayfly.node.operating.resources import Resources
+from mayfly.node.operating.schedules import Schedules
 from mayfly.node.operating.shard_sources import ShardSources
 from mayfly.node.operating.topology import Topology
 from mayfly.node.operating.views.client_views import ClientViews
@@ -57,10 +58,12 @@ class Pages:
         told = Told(clients, queues, groups, Resources(questions, self.view.resources), messages)
         management = Management(engine, cluster, shown.logins, self.view, told, settings.rabbitmq_version)
         access = Access(engine, cluster, shown.logins.threads)
-        topology = Topology(engine.catalog, Acting(broker, pump))
+        acting = Acting(broker, pump)
+        topology = Topology(engine.catalog, acting)
+        schedules = Schedules(engine, sources, questions, acting, now_ms)
         tls_files = (settings.peer_tls, settings.amqp_tls, settings.http_tls)
         checks = HealthChecks(engine, self.view, [files.certificate for files in tls_files if files is not None])
         parameters = Parameters(engine.catalog, management, access)
         self.ports: PagePorts = PagePorts(
-            self.view, operator, management, access, definitions, topology, checks, parameters
+            self.view, operator, management, access, definitions, topology, checks, parameters, schedules
         )
