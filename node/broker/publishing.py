@@ -20,7 +20,7 @@ from mayfly.node.broker.client import Client, ClientChannel
 from mayfly.node.broker.cluster_facade import SESSION_LOST, ClusterFacade, OnDone, ShardHandle
 from mayfly.node.broker.confirms import Confirms, PublishGroup
 from mayfly.node.broker.direct_replies import REPLY_TO_OCTETS, is_address_in
-from mayfly.node.broker.due_times import due_of, encode_content
+from mayfly.node.broker.due_times import due_of, encode_content, is_delayed
 from mayfly.node.broker.large_publishes import LargePublishes, TurnStep
 from mayfly.node.broker.operation import AmqpError, Request, Steps, as_error
 from mayfly.node.broker.routes import Route, Routes, Target, copies_of
@@ -262,8 +262,12 @@ class Publisher:
             ttl_ms = asked
         copies = copies_of(content) if content.may_have_copies() else ()
         stored = self._stored(content)
+        may_delay = route.may_delay
         if route.by_headers or copies:
             route = routes.find_by_content(content, copies)
+        if may_delay and is_delayed(content) and (route.targets or not flags & MANDATORY):
+            # One that is mandatory and has no route now is not kept for one that may be there later.
+            route = routes.find_by_content(content, copies, waits=True)
         if route.uncrossed and self.transaction is None:
             self.uncrossed = route.uncrossed
             return False

@@ -580,8 +580,9 @@ def encode_transfer_moved(
     source: int, lane: int, first_sequence: int, time_ms: int, items: Sequence[tuple[Message, LetterContent]]
 ) -> bytes:
     """TRANSFER_MOVED (leader of the shard that the queue has left, to the other one): items of its lane as TRANSFER has
-    them, messages of the queue with all that they are among them. ``time_ms``: the clock of the sending shard by which
-    their times count, not before now: by what is left of it a deadline is set anew, never earlier (RULES T5)."""
+    them, messages of the queue with all that they are among them. Also what was due in a delayed exchange and has a
+    TTL, on its way to any queue. ``time_ms``: the clock of the sending shard by which their times count, not before
+    now: by what is left of it a deadline is set anew, never earlier (RULES T5)."""
     parts = [TRANSFER_MOVED_HEAD.pack(TRANSFER_MOVED, len(items), source, lane, first_sequence, time_ms)]
     for item, content in items:
         kind = item_kind(item)

@@ -109,7 +109,7 @@ def take_in_lane(state: State, queue: Queue, most: int) -> bool:
             continue
         message = item.with_priority(item_priority(item))
         if kind == LETTER:
-            message = message.enqueued_at(state.time_ms, queue.deadline_ms(state.time_ms, -1))
+            message = message.enqueued_at(state.time_ms, queue.deadline_ms(state.time_ms, message.ttl_ms))
             message = message.with_priority(item_priority(item))
             queue.enqueued += 1
         put(queue, message, kind, digest)

@@ -214,6 +214,13 @@ class Queue(Counts):
         moving = self.moving
         return moving is not None and len(moving.guests) > 0 and self.consumers.single_active
 
+    @property
+    def waits_for_earlier(self) -> bool:
+        """Whether messages that were in it before may still have to arrive: what waits for a delayed exchange does not
+        leave meanwhile, as it leaves in order (RULES S1)."""
+        moving = self.moving
+        return self.settings.delays and moving is not None and (moving.source_shard != 0 or moving.returns)
+
     def forget_move(self) -> None:
         """If nothing of a move is left, nothing is known of it."""
         moving = self.moving
@@ -377,7 +384,7 @@ class Queue(Counts):
         """When this queue has something to do by itself, -1 for never as things are: the earliest deadline of the heads
         of its lines, or when the first of what is scheduled is due."""
         deadline_ms = -1 if self.is_lazy else self.next_deadline_ms()
-        if self.schedule is None:
+        if self.schedule is None or self.waits_for_earlier:
             return deadline_ms
         due_ms = self.schedule.next_due_ms()
         return due_ms if deadline_ms < 0 or 0 <= due_ms < deadline_ms else deadline_ms
