@@ -7,7 +7,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, cast
 
-from mayfly.cluster.versions import LEVEL_CONSUMER_TIMEOUTS, LEVEL_HIGHEST, LEVEL_SCHEDULES, LEVEL_TTL_DIALECTS
+from mayfly.cluster.versions import (
+    LEVEL_CONSUMER_TIMEOUTS,
+    LEVEL_EXPIRE_SCOPE,
+    LEVEL_HIGHEST,
+    LEVEL_SCHEDULES,
+    LEVEL_TTL_DIALECTS,
+)
 from mayfly.node.amqp.errors import PRECONDITION_FAILED
 from mayfly.node.catalog import delayed_retries, refusals, streams
 from mayfly.node.catalog.leader_locators import LEADER_LOCATORS
@@ -191,6 +197,7 @@ _CHECKS: Final[dict[str, Check]] = {
     "x-delivery-limit": _any_integer,
     "x-ttl-applies": _one_of("default", "retroactive", fault="invalid_ttl_applies"),
     "x-ttl-dialect": _one_of(*TTL_DIALECTS, fault="invalid_ttl_dialect"),
+    "x-expire-scope": _one_of("head", "any", fault="invalid_expire_scope"),
     "x-expires-if": _one_of("empty", "unused", fault="invalid_expires_if"),
     "x-expires-dead-letter": _boolean,
     "x-allow-schedule": _boolean,
@@ -206,6 +213,7 @@ SINCE_LEVEL: Final = {
     "x-consumer-timeout": LEVEL_CONSUMER_TIMEOUTS,
     "x-consumer-disconnected-timeout": LEVEL_CONSUMER_TIMEOUTS,
     "x-ttl-dialect": LEVEL_TTL_DIALECTS,
+    "x-expire-scope": LEVEL_EXPIRE_SCOPE,
     **dict.fromkeys(("x-allow-schedule", *_RETRIES), LEVEL_SCHEDULES),
 }
 """Feature levels of the cluster below which an argument is not built: nobody may declare a queue with it, and what is
@@ -323,6 +331,7 @@ def queue_settings(
         expires_only_if_empty=arguments.get("x-expires-if") == "empty",
         expires_dead_letter=arguments.get("x-expires-dead-letter", False),
         allow_schedule=known.get("x-allow-schedule", False),
+        expire_anywhere=known.get("x-expire-scope") == "any",
         retry_type=known.get(f"x-{delayed_retries.TYPE}"),
         retry_min_ms=known.get(f"x-{delayed_retries.MIN}"),
         retry_max_ms=known.get(f"x-{delayed_retries.MAX}"),

@@ -26,6 +26,7 @@ class ShardQueueSettings:
     else (RULES Q2). ``ttl_dialect``: one of `node.shard.dialect.DIALECTS` (RULES X1).
     ``allow_schedule``: publishes may say when they are due (RULES S2). ``retry_*``: what `node.shard.retries.Retries`
     is made of; ``retry_ways`` 0: nothing waits that comes back (S5).
+    ``expire_anywhere``: messages expire wherever they are in the queue (RULES X2).
     ``delays``: what is due in it does not become ready, but goes to ``dead_letter_exchange``, the delayed exchange
     whose messages wait here (RULES S1).
     ``is_stream``: its messages stay, for ``message_ttl_ms`` if that is set, whatever TTL they bring (RULES J1).
@@ -40,6 +41,7 @@ class ShardQueueSettings:
         "default_priority",
         "delays",
         "delivery_limit",
+        "expire_anywhere",
         "expires_dead_letter",
         "expires_if_empty",
         "expires_ms",
@@ -92,6 +94,7 @@ class ShardQueueSettings:
         retry_jitter_ppm: int = 0,
         is_stream: bool = False,
         delays: bool = False,
+        expire_anywhere: bool = False,
     ) -> None:
         self.vhost = vhost
         self.name = name
@@ -121,6 +124,7 @@ class ShardQueueSettings:
         self.retry_jitter_ppm = retry_jitter_ppm
         self.is_stream = is_stream
         self.delays = delays
+        self.expire_anywhere = expire_anywhere
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ShardQueueSettings) and encode_settings(self) == encode_settings(other)
@@ -148,9 +152,9 @@ with a hundred thousand others."""
 _FIELD_TYPES: Final[tuple[Any, ...]] = (
     str, str, int | None, int | None, str | None, str | None, int | None, bool, bool, bool, bool,
     int | None, int | None, str, bool, bool, int, int, str,
-    bool, int, int, int, int, bool, int, bool, bool,
+    bool, int, int, int, int, bool, int, bool, bool, bool,
 )
-_LATER: Final[tuple[object, ...]] = (0, "rabbitmq", False, 0, 0, 0, 0, False, 0, False, False)
+_LATER: Final[tuple[object, ...]] = (0, "rabbitmq", False, 0, 0, 0, 0, False, 0, False, False, False)
 """What the last fields are in most queues: those that came with level 8 or later. They are left out from the end on
 where they are so, and each is something else only where the cluster's level is high enough: nobody is given what it
 can't read."""
@@ -204,6 +208,7 @@ def _fields(settings: ShardQueueSettings) -> tuple[object, ...]:
         settings.retry_jitter_ppm,
         settings.is_stream,
         settings.delays,
+        settings.expire_anywhere,
     )
 
 

@@ -20,7 +20,7 @@ from mayfly.node.shard import commands as shard_commands
 SHARD_KINDS = {
     1: "PUBLISH", 2: "SETTLE", 3: "GET", 4: "ATTACH", 5: "DETACH", 6: "CREATE_QUEUE", 7: "TOUCH_QUEUE", 8: "PURGE",
     9: "DELETE_QUEUE", 10: "FLOW", 11: "NOOP", 12: "PUBLISH_GUARDED", 13: "TRANSACTION", 14: "PREFETCH",
-    15: "TAKEN", 16: "CROSS", 17: "PUBLISH_LATER",
+    15: "TAKEN", 16: "CROSS", 17: "PUBLISH_LATER", 18: "CHANGE_SCHEDULED",
     32: "EXPIRE_DUE", 33: "EXPIRE_QUEUE", 34: "ROUTE", 35: "TRANSFER", 36: "SETTLED", 37: "LANE_CLOSED",
     38: "FORGET_DELETED", 39: "DROP_QUEUE", 40: "UPDATE_QUEUES", 41: "RETRY_PARKED", 42: "DROP_PARKED",
     44: "RAISE_LEVEL", 45: "TRANSFER_MARKED", 46: "MOVE_OUT", 47: "MOVE_IN", 48: "TRANSFER_MOVED",
@@ -43,9 +43,9 @@ batches of KIND_FED are of the sessions, and every release has had them."""
 POLICY_KEYS = {
     "allow-schedule", "alternate-exchange", "consumer-disconnected-timeout", "consumer-timeout", "dead-letter-exchange",
     "dead-letter-routing-key", "dead-letter-strategy", "delayed-retry-jitter", "delayed-retry-max", "delayed-retry-min",
-    "delayed-retry-multiplier", "delayed-retry-type", "delivery-limit", "expires", "max-age", "max-length",
-    "max-length-bytes", "message-ttl", "overflow", "queue-leader-locator", "queue-master-locator", "ttl-applies",
-    "ttl-dialect",
+    "delayed-retry-multiplier", "delayed-retry-type", "delivery-limit", "expire-scope", "expires", "max-age",
+    "max-length", "max-length-bytes", "message-ttl", "overflow", "queue-leader-locator", "queue-master-locator",
+    "ttl-applies", "ttl-dialect",
 }
 """A policy with another one is refused, on every replica."""
 

@@ -31,10 +31,13 @@ def line_row(line: Line, columns: MessageColumns) -> list[object]:
 
 
 def _piece_row(piece: Packed | ReturningMessages, columns: MessageColumns) -> list[object]:
-    """Packed messages as they are; what is still returning as it was held, behind a 0."""
+    """Packed messages as they are; what is still returning as it was held, behind a 0, and behind a -1 which of them
+    have left (RULES X2)."""
     if isinstance(piece, ReturningMessages):
         retiming = retiming_row(piece.retiming)
         return [0, piece.queue_ttl_ms, _WAYS[piece.way], retiming, columns.pack(piece.held())]
+    if piece.dead:
+        return [-1, bytes(piece.dead), piece.rows, piece.queue_ttl_ms, *piece.columns[: columns.count]]
     return [piece.count, piece.queue_ttl_ms, *piece.columns[: columns.count]]
 
 
@@ -71,10 +74,16 @@ class LineReading:
                 packed.append(ReturningMessages(dict(enumerate(held.messages)), int(way), retiming, ttl_ms))
                 self.body_bytes += held.body_bytes
                 continue
+            dead = b""
+            if piece_row[0] == -1:
+                _, dead, *piece_row = piece_row
             count, queue_ttl_ms, *piece_columns = piece_row
             if not isinstance(queue_ttl_ms, int) or not AS_PACKED <= queue_ttl_ms <= LAST_RULE:
                 raise ShardError(f"messages packed with the TTL {queue_ttl_ms!r}")
             piece = Packed(count, with_acquired(state, piece_columns), queue_ttl_ms)
+            piece.check(MOST_ALIKE)
+            if dead:
+                piece.bury(dead)
             packed.append(piece)
             timed += self._count(state, piece)
             if pace.is_over(piece.count):
@@ -86,7 +95,6 @@ class LineReading:
 
     def _count(self, state: State, piece: Packed) -> int:
         """What is counted of messages that stay packed; how many of them have a deadline."""
-        piece.check(MOST_ALIKE)
         live = state.live
         for index in piece.column(INDEX):
             live[index] = live.get(index, 0) + 1
