@@ -112,7 +112,7 @@ class Shard:
                     position = apply_publishes(state, position, end)
                 elif kind == commands.SETTLE:
                     position = settle.apply_settle(state, required(session), position, end)
-                elif kind == commands.PUBLISH_LATER:
+                elif kind == commands.PUBLISH_LATER or kind == commands.PUBLISH_KEPT:
                     position = apply_publish_later(state, position, end)
                 elif kind < commands.EXPIRE_DUE:
                     position = apply_client_command(state, kind, session, position, end, results)
