@@ -9,12 +9,16 @@ from itertools import permutations
 from random import Random
 from typing import Final
 
-from tests.integration.nodes import Nodes
+from tests.integration.nodes import Nodes, wait_for
+from tests.reliability.damage import DAMAGES, Damages, damage
+from tests.reliability.disks import Disks
 from tests.reliability.network import Network
 
 KILL: Final = "kill"
 FREEZE: Final = "freeze"
 PARTITION: Final = "partition"
+POWER: Final = "power"
+DAMAGE: Final = "damage"
 
 KINDS: Final[dict[str, tuple[str, str]]] = {
     "kill": (KILL, "one node: SIGKILL, started again after 0.2-3 s"),
@@ -25,11 +29,27 @@ KINDS: Final[dict[str, tuple[str, str]]] = {
     "deaf": (PARTITION, "one node does not hear the others, 1.5-6 s"),
     "mute": (PARTITION, "the others do not hear one node, 1.5-6 s"),
     "link": (PARTITION, "two nodes do not hear each other, the third hears and is heard by both, 1.5-6 s"),
+    "cut": (POWER, "one node loses its power, and has it again after 0.2-3 s"),
+    "cut majority": (POWER, "all nodes but one at once; again after 0.2-1 s"),
+    "cut all": (POWER, "all nodes at once; again after 0.2-1 s"),
+    **{kind: (DAMAGE, what) for kind, what in DAMAGES.items()},
 }
 """Kind -> its group, and what it is."""
 
+USUAL: Final = [kind for kind, (group, _) in KINDS.items() if group in (KILL, FREEZE, PARTITION)]
+"""What a run has if nothing else is asked for."""
+
 _SHARE: Final = {"kill": 3, "freeze": 2, "isolate": 2}
 """How often a kind stands in the deck, if not once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What nodes have around them that can fail, if a run needs it."""
+
+    network: Network | None = None
+    disks: Disks | None = None
+    damages: Damages | None = None
 
 
 @dataclass(slots=True)
@@ -59,7 +79,7 @@ def kinds_of(words: Sequence[str]) -> list[str]:
     for word in words:
         found = [kind for kind, (group, _) in KINDS.items() if word in (kind, kind.replace(" ", "-"), group)]
         if not found:
-            raise ValueError(f"no fault is called {word!r}; there are {', '.join([*KINDS, PARTITION])}")
+            raise ValueError(f"no fault is called {word!r}; there are {', '.join([*KINDS, PARTITION, POWER, DAMAGE])}")
         chosen += [kind for kind in found if kind not in chosen]
     return chosen
 
@@ -74,16 +94,18 @@ def deck(kinds: Sequence[str], random: Random) -> Iterator[str]:
 
 def choose_victims(kind: str, ids: Sequence[int], busiest: int, random: Random) -> tuple[int, ...]:
     """Nodes at random; half of the time `busiest`, the one that leads most of what is in use, is among them."""
-    if kind == "kill all":
+    if kind in ("kill all", "cut all"):
         return tuple(ids)
     first = busiest if busiest in ids and random.random() < 0.5 else random.choice(list(ids))
     if kind in ("kill two", "link"):
         return first, random.choice([id for id in ids if id != first])
+    if kind == "cut majority":
+        return first, *random.sample([id for id in ids if id != first], len(ids) - 2)
     return (first,)
 
 
 def carry_out(
-    fault: Fault, nodes: Nodes, network: Network | None, random: Random, now_us: Callable[[], int]
+    fault: Fault, nodes: Nodes, around: Surroundings, random: Random, now_us: Callable[[], int]
 ) -> None:
     """Do it, and undo it after a while."""
     group = KINDS[fault.kind][0]
@@ -103,7 +125,21 @@ def carry_out(
         fault.healed_us = now_us()
         for victim in fault.victims:
             nodes.thaw(victim)
+    elif group == POWER:
+        assert around.disks is not None
+        pause_s = random.uniform(0.2, 3.0 if fault.kind == "cut" else 1.0)
+        fault.at_us = now_us()
+        cut_power(nodes, around.disks, fault.victims)
+        time.sleep(pause_s)
+        fault.healed_us = now_us()
+        nodes.start(*fault.victims)
+    elif group == DAMAGE:
+        assert around.damages is not None
+        fault.at_us = now_us()
+        damage(nodes, around.damages, fault.kind, fault.victims[0], random)
+        fault.healed_us = now_us()
     else:
+        network = around.network
         assert network is not None
         pause_s = random.uniform(1.5, 6.0)
         fault.at_us = now_us()
@@ -112,6 +148,19 @@ def carry_out(
         time.sleep(pause_s)
         network.heal()
         fault.healed_us = now_us()
+
+
+def cut_power(nodes: Nodes, disks: Disks, victims: Sequence[int]) -> None:
+    """The nodes end at once, and what they had not synced is gone. They stand still when their disks go, so that none
+    of them sees a disk that fails."""
+    for victim in victims:
+        nodes.freeze(victim)
+    wait_for(lambda: all(nodes.stands_still(victim) for victim in victims), "processes that stand still", every_s=0.001)
+    for victim in victims:
+        disks.cut(victim)
+    nodes.kill(*victims)
+    for victim in victims:
+        disks.come_back(victim)
 
 
 def cuts(fault: Fault, ids: Sequence[int]) -> list[tuple[int, int]]:
