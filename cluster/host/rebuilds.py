@@ -46,14 +46,15 @@ class Rebuilds:
         return group
 
     def beyond_repair(self, node: int, members: Sequence[int], now_ms: int) -> dict[int, list[int]]:
-        """The groups of this node that nobody can rebuild, as most of their voters say that theirs is damaged, and
-        which nodes those are. A replica that has lost who its voters are counts on all `members`."""
+        """The groups of this node that nobody can rebuild, as so many of their voters say that theirs is damaged that the
+        others are no majority, and which nodes those are. A replica that has lost who its voters are counts on all
+        `members`."""
         found: dict[int, list[int]] = {}
         for group in self._groups.values():
             voters = group.conf_state.voters or members
             damaged = {node} if group.rebuild is not None else set()
             damaged.update(self.silent.of(group.id, now_ms))
-            if group.leader == 0 and 2 * len(damaged.intersection(voters)) > len(voters):
+            if damaged and group.leader == 0 and 2 * len(damaged.intersection(voters)) >= len(voters):
                 found[group.id] = sorted(damaged)
         return found
 
@@ -61,15 +62,16 @@ class Rebuilds:
         """What is new in what `beyond_repair` found, in words."""
         before, self._told = self._told, found
         return [
-            f"group {id} is damaged on {of_nodes(nodes)}, most of its voters: {ADVICE}"
+            f"group {id} is damaged on {of_nodes(nodes)}, {ADVICE}"
             for id, nodes in found.items()
             if before.get(id) != nodes
         ]
 
 
 ADVICE: Final = (
-    "nobody can rebuild it. If a voter is down whose data are sound, start it. If not, stop all nodes and make a new "
-    "cluster of all their data folders with `mayfly restore`: see 'A lost cluster' in docs/operations/backup.md"
+    "its other voters are no majority: nobody can rebuild it. If a voter is down whose data are sound, start it. If not, "
+    "stop all nodes and make a new cluster of all their data folders with `mayfly restore`: see 'A lost cluster' in "
+    "docs/operations/backup.md"
 )
 """What to do about groups that are beyond repair."""
 

@@ -76,7 +76,7 @@ class NodeView:
         beyond_repair = self._node.engine.host.beyond_repair(self._node.now_ms())
         if beyond_repair:
             damaged = "; ".join(f"group {id} is damaged on {of_nodes(nodes)}" for id, nodes in beyond_repair.items())
-            return False, f"{damaged}, most of the voters: {ADVICE}"
+            return False, f"{damaged}, {ADVICE}"
         if not self._node.catching_up.serving:
             return False, "starting: the catalog is not up to date yet"
         if self._node.engine.no_room is not None:

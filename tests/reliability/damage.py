@@ -16,7 +16,7 @@ from random import Random
 from typing import Final
 
 from tests.integration.nodes import Nodes
-from tests.waiting import BOUND_S
+from tests.waiting import BOUND_S, wait_for
 
 FLIP: Final = "flip"
 TRUNCATE: Final = "truncate"
@@ -40,6 +40,7 @@ _MOST_STARTS: Final = 4
 _SECTOR: Final = 512
 _PIECE: Final = 1 << 20
 _MOST_BITS: Final = 64
+_REPLICAS: Final = 3
 _LOOK_S: Final = 0.05
 _SAYS_WHAT_TO_DO: Final = re.compile(r"empty (that|its|the) folder|put the right data back")
 _PROVOKED: Final = (
@@ -180,6 +181,8 @@ def start_again(nodes: Nodes, damages: Damages, kind: str, id: int) -> str:
         if "rebuilt" in said:
             outcome = REBUILT
         if code is None:
+            if outcome == REPLACED:
+                wait_for(lambda: _is_settled(nodes), "votes for the node that has joined", 3 * BOUND_S, every_s=0.1)
             damages.outcomes[kind, outcome] += 1
             return outcome
         if code == REFUSED:
@@ -192,6 +195,15 @@ def start_again(nodes: Nodes, damages: Damages, kind: str, id: int) -> str:
         else:
             assert code == 1 and "damaged" in said, f"node {id} ended with {code}: {said[-1_000:]}"
     raise AssertionError(f"node {id} has ended {_MOST_STARTS} times; {nodes.log_text(id)[-1_000:]}")
+
+
+def _is_settled(nodes: Nodes) -> bool:
+    """Whether every group has its three voters: with two of them no damage can be repaired."""
+    try:
+        shards = nodes.page(nodes.ids[0], "/shards")[1]["shards"]
+    except OSError:
+        return False
+    return all(len(row["voters"]) == _REPLICAS and not row["changing"] and not row["owed"] for row in shards)
 
 
 def _ended_or_serves(nodes: Nodes, id: int) -> int | None:

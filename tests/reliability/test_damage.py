@@ -59,7 +59,7 @@ def says_what_to_do(nodes: Nodes, id: int) -> bool:
         code, answer = nodes.page(id, "/health/ready")
     except OSError:
         return False
-    what, advice = "is damaged on nodes 1, 2, most of ", "`mayfly restore`"
+    what, advice = "is damaged on nodes 1, 2, ", "`mayfly restore`"
     log = nodes.log_text(id)
     return code == 503 and all(text in answer["reason"] and text in log for text in (what, advice))
 

@@ -56,7 +56,7 @@ def test_a_group_that_nobody_can_rebuild_is_told_with_what_to_do() -> None:
     catching_up.serving = False
     host.damaged = {0: [1, 2]}
     ready, why = view.readiness()
-    assert not ready and why.startswith("group 0 is damaged on nodes 1, 2, most of the voters: nobody can rebuild it.")
+    assert not ready and why.startswith("group 0 is damaged on nodes 1, 2, its other voters are no majority: ")
     assert "`mayfly restore`" in why
 
 
