@@ -46,8 +46,8 @@ class Rebuilds:
         return group
 
     def beyond_repair(self, node: int, members: Sequence[int], now_ms: int) -> dict[int, list[int]]:
-        """The groups of this node that nobody can rebuild, as so many of their voters say that theirs is damaged that the
-        others are no majority, and which nodes those are. A replica that has lost who its voters are counts on all
+        """The groups of this node that nobody can rebuild, as so many of their voters say that theirs is damaged that
+        the others are no majority, and which nodes those are. A replica that has lost who its voters are counts on all
         `members`."""
         found: dict[int, list[int]] = {}
         for group in self._groups.values():
@@ -69,9 +69,9 @@ class Rebuilds:
 
 
 ADVICE: Final = (
-    "its other voters are no majority: nobody can rebuild it. If a voter is down whose data are sound, start it. If not, "
-    "stop all nodes and make a new cluster of all their data folders with `mayfly restore`: see 'A lost cluster' in "
-    "docs/operations/backup.md"
+    "its other voters are no majority: nobody can rebuild it. If a voter is down whose data are sound, start it. If "
+    "not, stop all nodes and make a new cluster of all their data folders with `mayfly restore`: see 'A lost cluster' "
+    "in docs/operations/backup.md"
 )
 """What to do about groups that are beyond repair."""
 
