@@ -27,6 +27,7 @@ from tests.reliability.damage import Damages, expect_words_of_damage
 from tests.reliability.disks import Disks
 from tests.reliability.faults import (
     DAMAGE,
+    JEPSEN,
     KINDS,
     PARTITION,
     POWER,
@@ -78,7 +79,7 @@ class Run:
     @property
     def needs_network(self) -> bool:
         """Whether there are partitions in it."""
-        return any(KINDS[kind][0] == PARTITION for kind in self.kinds)
+        return any(KINDS[kind][0] in (PARTITION, JEPSEN) for kind in self.kinds)
 
     @property
     def needs_damages(self) -> bool:

@@ -42,7 +42,7 @@ _PIECE: Final = 1 << 20
 _MOST_BITS: Final = 64
 _REPLICAS: Final = 3
 _LOOK_S: Final = 0.05
-_SAYS_WHAT_TO_DO: Final = re.compile(r"empty (that|its|the) folder|put the right data back")
+_SAYS_WHAT_TO_DO: Final = re.compile(r"empty (that|its|the|data) folder|put the right data back")
 _PROVOKED: Final = (
     "damaged",
     "cannot start",

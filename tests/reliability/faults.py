@@ -17,6 +17,8 @@ from tests.reliability.network import Network
 KILL: Final = "kill"
 FREEZE: Final = "freeze"
 PARTITION: Final = "partition"
+JEPSEN: Final = "jepsen"
+"""Partitions by the names that the Jepsen runs for RabbitMQ's quorum queues have for them; meant for five nodes."""
 POWER: Final = "power"
 DAMAGE: Final = "damage"
 
@@ -29,6 +31,10 @@ KINDS: Final[dict[str, tuple[str, str]]] = {
     "deaf": (PARTITION, "one node does not hear the others, 1.5-6 s"),
     "mute": (PARTITION, "the others do not hear one node, 1.5-6 s"),
     "link": (PARTITION, "two nodes do not hear each other, the third hears and is heard by both, 1.5-6 s"),
+    "partition-random-node": (JEPSEN, "one node and the others do not hear each other, 5-10 s"),
+    "partition-halves": (JEPSEN, "the lower ids and the others do not hear each other, 5-10 s"),
+    "random-partition-halves": (JEPSEN, "nodes at random, as many, and the others do not hear each other, 5-10 s"),
+    "partition-majorities-ring": (JEPSEN, "each node hears a majority, and no two of them the same one, 5-10 s"),
     "cut": (POWER, "one node loses its power, and has it again after 0.2-3 s"),
     "cut majority": (POWER, "all nodes but one at once; again after 0.2-1 s"),
     "cut all": (POWER, "all nodes at once; again after 0.2-1 s"),
@@ -73,13 +79,14 @@ class Fault:
         return f"{self.at_us / 1e6:8.3f}s {self.kind} {nodes} for {seconds:.1f} s, led {led}"
 
 
-def kinds_of(words: Sequence[str]) -> list[str]:
+def kinds_of(names: Sequence[str]) -> list[str]:
     """The kinds that these words stand for: kinds themselves, or groups. Raises ValueError for another word."""
     chosen: list[str] = []
-    for word in words:
+    for word in names:
         found = [kind for kind, (group, _) in KINDS.items() if word in (kind, kind.replace(" ", "-"), group)]
         if not found:
-            raise ValueError(f"no fault is called {word!r}; there are {', '.join([*KINDS, PARTITION, POWER, DAMAGE])}")
+            words = ", ".join([*KINDS, PARTITION, JEPSEN, POWER, DAMAGE])
+            raise ValueError(f"no fault is called {word!r}; there are {words}")
         chosen += [kind for kind in found if kind not in chosen]
     return chosen
 
@@ -96,6 +103,12 @@ def choose_victims(kind: str, ids: Sequence[int], busiest: int, random: Random) 
     """Nodes at random; half of the time `busiest`, the one that leads most of what is in use, is among them."""
     if kind in ("kill all", "cut all"):
         return tuple(ids)
+    if kind == "partition-majorities-ring":
+        return tuple(random.sample(list(ids), len(ids)))
+    if kind == "partition-halves":
+        return tuple(ids[: len(ids) // 2])
+    if kind == "random-partition-halves":
+        return tuple(random.sample(list(ids), len(ids) // 2))
     first = busiest if busiest in ids and random.random() < 0.5 else random.choice(list(ids))
     if kind in ("kill two", "link"):
         return first, random.choice([id for id in ids if id != first])
@@ -141,7 +154,7 @@ def carry_out(
     else:
         network = around.network
         assert network is not None
-        pause_s = random.uniform(1.5, 6.0)
+        pause_s = random.uniform(5.0, 10.0) if group == JEPSEN else random.uniform(1.5, 6.0)
         fault.at_us = now_us()
         for sender, receiver in cuts(fault, nodes.ids):
             network.cut(sender, receiver)
@@ -169,8 +182,19 @@ def cuts(fault: Fault, ids: Sequence[int]) -> list[tuple[int, int]]:
     pairs = permutations(ids, 2)
     if fault.kind == "link":
         return [pair for pair in pairs if set(pair) == set(fault.victims)]
+    if fault.kind in ("partition-halves", "random-partition-halves"):
+        return [pair for pair in pairs if (pair[0] in fault.victims) != (pair[1] in fault.victims)]
+    if fault.kind == "partition-majorities-ring":
+        return [pair for pair in pairs if pair[0] not in _window(fault.victims, pair[1])]
     if fault.kind == "deaf":
         return [pair for pair in pairs if pair[1] == first]
     if fault.kind == "mute":
         return [pair for pair in pairs if pair[0] == first]
     return [pair for pair in pairs if first in pair]
+
+
+def _window(ring: Sequence[int], id: int) -> list[int]:
+    """The majority of the ring that has the node in its middle."""
+    size = len(ring) // 2 + 1
+    first = ring.index(id) - size // 2
+    return [ring[(first + step) % len(ring)] for step in range(size)]

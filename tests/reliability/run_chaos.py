@@ -42,11 +42,11 @@ def main() -> None:
     from tests.reliability import disks, network
     from tests.reliability.chaos import Run, carry_out_run
     from tests.reliability.dead_letters import DeadLetterRun, carry_out_dead_letters
-    from tests.reliability.faults import DAMAGE, KINDS, PARTITION, POWER, USUAL, kinds_of
+    from tests.reliability.faults import DAMAGE, JEPSEN, KINDS, PARTITION, POWER, USUAL, kinds_of
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=5.0)
-    words = ", ".join([*KINDS, PARTITION, POWER, DAMAGE])
+    words = ", ".join([*KINDS, PARTITION, JEPSEN, POWER, DAMAGE])
     parser.add_argument("--faults", default="", help=f"comma-separated: {words}")
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
     parser.add_argument("--rate", type=float, default=600.0, help="messages per second")
@@ -65,12 +65,12 @@ def main() -> None:
     reason = disks.why_impossible() if any(KINDS[kind][0] == POWER for kind in kinds) else ""
     if reason:
         sys.exit(f"no disks that forget on this machine: {reason}")
-    reason = network.why_impossible() if any(KINDS[kind][0] == PARTITION for kind in kinds) else ""
+    reason = network.why_impossible() if any(KINDS[kind][0] in (PARTITION, JEPSEN) for kind in kinds) else ""
     if reason:
         if arguments.faults:
             sys.exit(f"no partitions on this machine: {reason}")
         print(f"Without partitions: {reason}", flush=True)
-        kinds = [kind for kind in kinds if KINDS[kind][0] != PARTITION]
+        kinds = [kind for kind in kinds if KINDS[kind][0] not in (PARTITION, JEPSEN)]
     folder = Path(tempfile.mkdtemp(prefix="mayfly-chaos-"))
     run: Run
     hits = arguments.cuts or arguments.damages
