@@ -20,11 +20,14 @@ COLUMNS_WITHOUT_ACQUIRED: Final = 10
 """In snapshots of shards below `cluster.versions.LEVEL_FAILED_DELIVERIES`: all returns counted, so how often a message
 came back is its ``delivery_count``."""
 INDEX: Final = 0
+OFFSET: Final = 1
 BODY_LENGTH: Final = 4
 ENQUEUED_MS: Final = 5
 DEADLINE_MS: Final = 6
 DELIVERY_COUNT: Final = 7
 TTL_MS: Final = 8
+PRIORITY: Final = 9
+ACQUIRED_COUNT: Final = 10
 AS_PACKED: Final = -2
 """A ``queue_ttl_ms``: deadlines are those in the column."""
 _HEAD: Final = struct.Struct("<qB")
@@ -75,8 +78,15 @@ def check_column(column: object, count: int) -> None:
 
 def unpack_column(column: object, count: int) -> Iterable[int]:
     """The numbers of a ``pack_column``; ShardError when they are not ``count``."""
+    least, numbers = raw_column(column, count)
+    return repeat(least, count) if numbers is None else [least + number for number in numbers]
+
+
+def raw_column(column: object, count: int) -> "tuple[int, array[int] | None]":
+    """The least number of a ``pack_column``, and how much each is above it, None where all are the same; ShardError
+    when they are not ``count``."""
     if isinstance(column, int):
-        return repeat(column, count)
+        return column, None
     check_column(column, count)
     assert isinstance(column, bytes)
     least, width = _HEAD.unpack_from(column)
@@ -84,18 +94,24 @@ def unpack_column(column: object, count: int) -> Iterable[int]:
     numbers.frombytes(column[_HEAD.size :])
     if _SWAP:
         numbers.byteswap()
-    return [least + number for number in numbers]
+    return least, numbers
 
 
 def last_of_column(column: object) -> int:
     """The last number of a ``pack_column``, without a look at the others."""
+    return number_in_column(column, -1)
+
+
+def number_in_column(column: object, place: int) -> int:
+    """One number of a ``pack_column``, the last for -1, without a look at the others."""
     if isinstance(column, int):
         return column
     assert isinstance(column, bytes)
     least: int
     width: int
     least, width = _HEAD.unpack_from(column)
-    return least + int.from_bytes(column[-width:], "little")
+    start = len(column) - width if place < 0 else _HEAD.size + place * width
+    return least + int.from_bytes(column[start : start + width], "little")
 
 
 class Packed:
@@ -132,9 +148,17 @@ class Packed:
         """What stands in one column, such as ``BODY_LENGTH``."""
         return unpack_column(self.columns[number], self.count)
 
+    def raw(self, number: int) -> "tuple[int, array[int] | None]":
+        """The same as `raw_column`."""
+        return raw_column(self.columns[number], self.count)
+
     def last(self, number: int) -> int:
         """The last of what stands in one column."""
         return last_of_column(self.columns[number])
+
+    def at(self, number: int, place: int) -> int:
+        """What stands in one column of the message in that place."""
+        return number_in_column(self.columns[number], place)
 
     def retime(self, queue_ttl_ms: int) -> None:
         """Deadlines are by this TTL of the queue from now on, -1 for none (RULES T12)."""

@@ -30,7 +30,17 @@ _TIME_SHIFT: Final = 104
 
 def place_of(message: Message) -> int:
     """Where a message that waits stands among the others: they come in the order of these numbers."""
-    return message.enqueued_ms << _TIME_SHIFT | message.index << _INDEX_SHIFT | message.offset
+    return place_at(message.enqueued_ms, message.index, message.offset)
+
+
+def place_at(due_ms: int, index: int, offset: int) -> int:
+    """The same of a message that is due then and whose content stands there."""
+    return due_ms << _TIME_SHIFT | index << _INDEX_SHIFT | offset
+
+
+def due_of(place: int) -> int:
+    """When what stands in that place is due."""
+    return place >> _TIME_SHIFT
 
 
 class Schedule:

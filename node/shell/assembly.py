@@ -36,6 +36,7 @@ from mayfly.node.operating.message_totals import MessageTotals
 from mayfly.node.operating.node_questions import NodeQuestions
 from mayfly.node.operating.operator import Gathered, Operator
 from mayfly.node.operating.operator_login import Logins
+from mayfly.node.operating.outlook import Outlooks
 from mayfly.node.operating.parameters import Parameters
 from mayfly.node.operating.queues import Queues
 from mayfly.node.operating.resources import Resources
@@ -162,6 +163,7 @@ def assemble(
     groups = Groups(engine, sources, questions, clock.now_ms)
     rates = Rates()
     queues = Queues(engine, sources, questions, rates, clock.now_ms)
+    outlooks = Outlooks(engine, sources, questions, clock.now_ms)
     messages = MessageTotals(questions, broker.traffic, rates, clock.now_ms)
     dead_letters = DeadLetters(engine, sources, questions, clock.now_ms, pump)
     clients = Clients(engine, ClientViews(engine, broker), sources, questions, rates, clock.now_ms)
@@ -173,6 +175,7 @@ def assemble(
             freshness=freshness,
             groups=groups,
             queues=queues,
+            outlooks=outlooks,
             ending=ending,
             catching_up=catching_up,
             control=control,
@@ -197,7 +200,7 @@ def assemble(
     checks = HealthChecks(engine, view, [files.certificate for files in tls_files if files is not None])
     parameters = Parameters(engine.catalog, management, access)
     http = HttpServer(
-        PagePorts(view, operator, management, access, definitions, topology, checks, parameters),
+        PagePorts(view, operator, management, access, definitions, topology, checks, parameters, outlooks),
         HttpSettings(
             settings.http_address,
             settings.http_open_pages,
