@@ -18,7 +18,7 @@ RULES: Final = [
 # What a change of leader could break: a deadline, a lease, a dead letter on its way, a clock.
 THROUGH_A_LEADER_CHANGE: Final = (
     "T4", "T5", "T6", "T7", "T14", "L2", "L3", "L4", "L5", "L6", "L7", "L8", "L10", "D6", "D7", "D8", "C1", "C2", "C3",
-    "C4", "S3", "S5", "J1",
+    "C4", "S3", "S5", "J1", "R2", "R3",
 )  # fmt: skip
 WITH_REAL_PROCESSES: Final = ("T5", "L5", "L6", "D6")
 NONE: Final = "—"

@@ -182,6 +182,35 @@ def test_r2_a_forecast_is_of_all_shards(cluster: Cluster, lacks: tuple[int, ...]
     assert [cluster.third.queue(f"q{number}")["expired"] for number in range(4)] == [1] * 4
 
 
+def test_r2_r3_through_a_change_of_leader_what_is_foretold_stays_and_happens(cluster: Cluster) -> None:
+    """R2, R3: any replica foretells the same, before and after the lead moves."""
+    cluster.lead(1, 1)
+    cluster.lead(2, 1)
+    for number in range(4):
+        for expiration in ("8000", "20000"):
+            cluster.client.publish(1, f"q{number}", b"gone", expiration=expiration)
+        cluster.client.send(1, commands.Basic.Get(queue=f"q{number}", no_ack=True))
+        cluster.client.send(1, commands.Basic.Get(queue=f"q{number}", no_ack=True))
+    cluster.pass_ms(1000)
+    wish = ForecastWish(None, [1_000, 12_000, 60_000])
+    policy = PolicyWish("/", "p", "", {"message-ttl": 1, "ttl-applies": "retroactive"}, None, None, False)
+
+    def foretold(node: int) -> tuple[object, object]:
+        seen = cluster.nodes[node]
+        forecast = seen.run(seen.outlooks.forecast(wish))
+        return [it["expire"] for it in forecast["totals"]], seen.run(seen.outlooks.try_policy(policy))[1]["totals"]
+
+    before = foretold(1)
+    assert before[0] == [0, 4, 8]
+    assert isinstance(before[1], dict) and (before[1]["expire"], before[1]["queues"]) == (8, 4)
+    assert foretold(2) == foretold(3) == before
+    cluster.lead(1, 2)
+    cluster.lead(2, 3)
+    assert [foretold(node) for node in (1, 2, 3)] == [before] * 3
+    cluster.pass_ms(12_000)
+    assert [cluster.third.queue(f"q{number}")["expired"] for number in range(4)] == [1] * 4
+
+
 def test_r2_what_nobody_has_told_is_said_to_be_unknown(cluster: Cluster) -> None:
     """R2, R3: it is not shown as nothing."""
     for node in cluster.nodes.values():
