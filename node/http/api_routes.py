@@ -54,6 +54,7 @@ _CHECKS: Final = (
     ("below-node-connection-limit", "connections", "this node takes further connections"),
 )
 _PARAMETER: Final = "/api/parameters/{component}/{vhost}/{name}"
+_SCHEDULED: Final = "/api/mayfly/queues/{vhost}/{name}/scheduled"
 _BETWEEN: Final = "/api/bindings/{vhost}/e/{source}/{kind}/{destination}"
 
 
@@ -171,6 +172,9 @@ ROUTES: Final[tuple[Route, ...]] = (
         "what will expire, become due or be retried, which leases end; ?within_ms= may be repeated, ?limit= of queues",
     ),
     Route("GET", "/api/mayfly/forecast/{vhost}", READERS, "forecast.get", "the same of a vhost"),
+    Route("GET", _SCHEDULED, READERS, "schedules.list", "what waits for its time, in order of due times"),
+    Route("DELETE", _SCHEDULED + "/{message_id}", READERS, "schedules.cancel", "cancel what waits under an id"),
+    Route("PUT", _SCHEDULED + "/{message_id}", READERS, "schedules.reschedule", "have it due at another time"),
     Route("PUT", "/api/queues/{vhost}/{name}", READERS, "queues.put", "declare it"),
     Route(
         "DELETE", "/api/queues/{vhost}/{name}", READERS, "queues.delete", "delete it; ?if-empty=true ?if-unused=true"

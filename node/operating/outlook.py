@@ -126,7 +126,7 @@ class Outlooks:
         rows: dict[int, Row] = {}
         terms: dict[int, dict[int, bytes]] = {}
         for number, record in enumerate(list(catalog.queues(wish.vhost)), 1):
-            if trial.concerns(record) and (changes := trial.changes(record)):
+            if not record.delays and trial.concerns(record) and (changes := trial.changes(record)):
                 rows[record.id] = _changed_row(record, trial, changes, self._engine)
                 if record.replicated or record.owner_node == self._engine.node_id:
                     terms.setdefault(record.shard, {})[record.id] = trial.terms(record)
@@ -186,7 +186,8 @@ def _forecast_row(record: QueueRecord, windows_ms: list[int], ahead: Ahead) -> R
         for number, each_ms in enumerate(windows_ms)
     ]  # fmt: skip
     return {
-        "vhost": record.vhost, "name": record.name, "windows": windows, "time_ms": ahead.time_ms,
+        "vhost": record.vhost, "name": record.name, "kind": "delayed exchange" if record.delays else "queue",
+        "windows": windows, "time_ms": ahead.time_ms,
         "lease_ends_in_ms": None if ahead.lease_ends_in_ms < 0 else ahead.lease_ends_in_ms,
     }  # fmt: skip
 

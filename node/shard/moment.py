@@ -25,7 +25,7 @@ from mayfly.node.shard.packed import (
 from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.retiming import Retiming
 from mayfly.node.shard.returning import ReturningMessages
-from mayfly.node.shard.schedule import place_at
+from mayfly.node.shard.run import place_from
 
 AT_ONCE: Final = 4096
 """Messages that are counted in one step at most."""
@@ -161,12 +161,12 @@ class Part:
         return sum([1 for number in list(packed.column(ACQUIRED_COUNT))[:count] if number > 0])
 
     def place(self, number: int) -> int:
-        """Where one of what waits for its time stands among all others; see `node.shard.schedule.place_of`."""
+        """Where one of what waits for its time stands among all others; see `node.shard.run.place_of`."""
         packed = self.packed
         if packed is None:
             message = self._all[self.start + number]
-            return place_at(message.enqueued_ms, message.index, message.offset)
-        return place_at(packed.at(ENQUEUED_MS, number), packed.at(INDEX, number), packed.at(OFFSET, number))
+            return place_from(message.enqueued_ms, message.index, message.offset)
+        return place_from(packed.at(ENQUEUED_MS, number), packed.at(INDEX, number), packed.at(OFFSET, number))
 
     def by_line(self, queue_has_default: bool) -> "list[tuple[LineName, Part]]":
         """What waits for its time, by the line to which it will come. ``queue_has_default``: whether the queue has a

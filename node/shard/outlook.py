@@ -10,7 +10,8 @@ from typing import Final
 
 from mayfly.node.shard.moment import LineName, Part, named_lines, parts_of, runs_of
 from mayfly.node.shard.queue import Queue
-from mayfly.node.shard.schedule import due_of
+from mayfly.node.shard.run import due_of
+from mayfly.node.shard.settings import decode_terms
 
 NO_LEASE: Final = -1
 _NOWHERE: Final = -1
@@ -21,7 +22,8 @@ class Outlook:
     them.
 
     For each window: ``expire``, messages that leave because their deadline has passed; ``due``, messages that become
-    ready for the first time, and ``retried``, those that do so again; ``lease_ends``, whether the queue goes.
+    ready for the first time or go on to their delayed exchange, and ``retried``, those that become ready again;
+    ``lease_ends``, whether the queue goes.
     ``lease_ends_in_ms`` is how much of its lease is left, `NO_LEASE` without one or while consumers suspend it.
     """
 
@@ -47,13 +49,14 @@ def outlook_steps(queue: Queue, time_ms: int, led_ms: int, windows_ms: list[int]
     if queue.expires_ms >= 0 and queue.lease.suspended_by == 0:
         outlook.lease_ends_in_ms = max(0, queue.lease.started_ms + queue.expires_ms - led_ms)
     leased = outlook.lease_ends_in_ms != NO_LEASE
-    only_if_empty = queue.settings.expires_if_empty
+    terms = decode_terms(queue.terms_bytes)
+    only_if_empty = terms.expires_if_empty
     waiting, held = queue.waiting_count(), queue.held_count
     until_ms = [time_ms + window_ms for window_ms in windows_ms]
     if leased and not only_if_empty:
         # What the queue has then goes with it.
         until_ms = [min(end_ms, time_ms + outlook.lease_ends_in_ms) for end_ms in until_ms]
-    counting = _Counting(queue, until_ms, outlook)
+    counting = _Counting(queue, until_ms, outlook, terms.delays)
     for _ in counting.steps():
         yield None
     if leased:
@@ -66,14 +69,15 @@ def outlook_steps(queue: Queue, time_ms: int, led_ms: int, windows_ms: list[int]
 class _Counting:
     """The messages of a queue, counted up to some moments of the shard's clock."""
 
-    __slots__ = ("_consumed", "_default", "_lazy", "_lines", "_outlook", "_runs", "_stays", "_until_ms")
+    __slots__ = ("_default", "_lazy", "_leaves", "_lines", "_outlook", "_runs", "_stays", "_until_ms")
 
-    def __init__(self, queue: Queue, until_ms: list[int], outlook: Outlook) -> None:
+    def __init__(self, queue: Queue, until_ms: list[int], outlook: Outlook, delays: bool) -> None:
+        """``delays``: what is due goes to an exchange instead of becoming ready (RULES S1)."""
         self._until_ms = until_ms
         self._outlook = outlook
         self._default = queue.default_priority > 0
         self._lazy = queue.is_lazy
-        self._consumed = queue.consumers.top_band() is not None
+        self._leaves = delays or queue.consumers.top_band() is not None
         self._runs = runs_of(queue)
         self._lines: list[tuple[LineName, list[Part]]] = []
         self._stays: dict[LineName, list[bool]] = {}
@@ -105,8 +109,8 @@ class _Counting:
                 if found < part.count:
                     break
             due.append(some)
-        if self._lazy or self._consumed:
-            return  # Nothing expires by itself, or what becomes ready is taken.
+        if self._lazy or self._leaves:
+            return  # Nothing expires by itself, or what is due goes elsewhere.
         blocked: dict[LineName, list[int]] = {}
         for run in due:
             for part in run:

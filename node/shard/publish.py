@@ -5,8 +5,7 @@ from struct import error as StructError  # noqa: N812  (it is an exception class
 from typing import Final
 
 from mayfly.node.shard.commands import (
-    AFTER,
-    AT,
+    CHANGE_SCHEDULED,
     LIST_HEAD,
     NUMBER,
     PUBLISH,
@@ -23,6 +22,7 @@ from mayfly.node.shard.outbox import MAXLEN
 from mayfly.node.shard.packing import NUMBER_BYTES, unpack_numbers
 from mayfly.node.shard.priority import place_of
 from mayfly.node.shard.queue import Queue
+from mayfly.node.shard.rescheduling import CHANGED, UNDECIDED, apply_change_scheduled, due_at
 from mayfly.node.shard.results import Published
 from mayfly.node.shard.settings import MAX_NUMBER
 from mayfly.node.shard.state import State
@@ -187,20 +187,13 @@ class OnePublish:
         due_ms = state.time_ms
         if kind == PUBLISH_LATER:
             (asked_ms,) = NUMBER.unpack_from(data, position + _HEAD_BYTES)
-            due_ms = max(due_ms, _due_ms(state, data[position + 1], asked_ms))
+            due_ms = max(due_ms, due_at(state, data[position + 1], asked_ms))
         self.content = Message(
             state.index, offset, key_length, header_length, body_length, due_ms, NO_DEADLINE, 0, ttl_ms
         )
         self.queue_ids: list[int] = [first]
         if extra:
             self.queue_ids += unpack_numbers(data, further_at, extra, offset)
-
-
-def _due_ms(state: State, form: int, due_ms: int) -> int:
-    """The shard time at which a PUBLISH_LATER is due."""
-    if form > AT or due_ms > MAX_NUMBER:
-        raise ShardError(f"PUBLISH_LATER in the form {form}, due {due_ms}, at most {MAX_NUMBER} expected")
-    return state.time_ms + due_ms if form == AFTER else due_ms
 
 
 def apply_publish_later(state: State, position: int, end: int) -> int:
@@ -251,7 +244,7 @@ def _take(state: State, queue: Queue, content: Message) -> None:
 
 
 def apply_guarded(state: State, position: int, end: int, results: list[object]) -> int:
-    """Apply the PUBLISH_GUARDED at ``position`` with the PUBLISHes it announces; where they end.
+    """Apply the PUBLISH_GUARDED at ``position`` with the PUBLISHes and CHANGE_SCHEDULEDs it announces; where they end.
 
     Appends the Published that answers it. A queue that refuses what is too much (``Queue.refuses``) does so message
     by message; the others take theirs. ShardError when a command does not fit; those before it are applied.
@@ -260,7 +253,13 @@ def apply_guarded(state: State, position: int, end: int, results: list[object]) 
     _, count = LIST_HEAD.unpack_from(data, position)
     position += LIST_HEAD.size
     refused: list[int] = []
+    not_waiting: list[int] = []
     for number in range(count):
+        if position < end and data[position] == CHANGE_SCHEDULED:
+            position, outcome = apply_change_scheduled(state, position, end)
+            if outcome != CHANGED:
+                (refused if outcome == UNDECIDED else not_waiting).append(number)
+            continue
         if position >= end or data[position] not in (PUBLISH, PUBLISH_LATER):
             raise ShardError(f"PUBLISH {number} of {count} expected at {position}")
         one = OnePublish(state, position, end)
@@ -270,7 +269,7 @@ def apply_guarded(state: State, position: int, end: int, results: list[object]) 
             taken = _offer(state, target, one.content) and taken
         if not taken:
             refused.append(number)
-    results.append(Published(refused))
+    results.append(Published(refused, not_waiting))
     return position
 
 

@@ -7,7 +7,7 @@ from mayfly.cluster.versions import LEVEL_FAILED_DELIVERIES
 from mayfly.node.shard.delivery import note_due
 from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.lease import USES, Lease
-from mayfly.node.shard.line import Line
+from mayfly.node.shard.message_id import DIGEST_BYTES, NO_DIGEST
 from mayfly.node.shard.moving import Moving
 from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.retiming import Retiming
@@ -56,7 +56,7 @@ def _special_rows(queue: Queue, columns: MessageColumns) -> list[object]:
     stream = [] if queue.stream is None else queue.stream.row()
     if queue.schedule is not None:
         runs = [line_row(run, columns) for run in queue.schedule.runs]
-        return [moving, stream, [columns.pack(queue.schedule.young), runs]]
+        return [moving, stream, [columns.pack(queue.schedule.young), runs, *queue.schedule.digest_rows()]]
     if stream:
         return [moving, stream]
     return [moving] if moving else []
@@ -122,18 +122,29 @@ def restore_queue(
 
 def _restore_schedule(state: State, queue: Queue, row: Any, pace: Pace) -> Iterator[None]:
     """What is scheduled, as `_special_rows` wrote it."""
-    young_row, run_rows = row
+    young_row, run_rows, *digest_rows = row
     young = MessagesReading()
     yield from young.read(state, young_row, pace)
-    body_bytes = young.body_bytes
-    runs: list[Line] = []
     schedule = Schedule(state.messages_per_piece)
-    for run_row in run_rows:
-        reading = LineReading(schedule.empty_run())
+    if not digest_rows:
+        digest_rows = [NO_DIGEST] * (len(run_rows) + 1)
+    _check_digests(digest_rows[0], len(young.messages))
+    schedule.restore_young(young.messages, digest_rows[0], young.body_bytes)
+    for run_row, digests in zip(run_rows, digest_rows[1:], strict=True):
+        run = schedule.empty_run()
+        reading = LineReading(run)
         yield from reading.read(state, run_row, pace)
-        body_bytes += reading.body_bytes
-        runs.append(reading.line)
-    schedule.restore(young.messages, runs, body_bytes)
+        _check_digests(digests, run.count())
+        run.digests = digests
+        schedule.restore_run(run, reading.body_bytes)
+        if digests and pace.is_over(run.count()):
+            yield
     if not schedule.count:
         raise ShardError(f"queue {queue.queue_id} has a schedule without messages")
     queue.schedule = schedule
+
+
+def _check_digests(digests: object, count: int) -> None:
+    """ShardError unless these are the digests of so many messages, or none."""
+    if not isinstance(digests, bytes) or len(digests) not in (0, count * DIGEST_BYTES):
+        raise ShardError(f"{count} messages that wait have ids that can't be read")

@@ -247,7 +247,7 @@ def test_settings_of_streams_are_written_behind_all_others() -> None:
         assert decode_settings(encode_settings(settings)) == settings
         assert decode_terms(encode_terms(settings), "/", "q") == settings
     with pytest.raises(ShardError, match="newer release"):
-        decode_terms(msgspec.msgpack.encode([*msgspec.msgpack.decode(encode_terms(stream)), 5]))
+        decode_terms(msgspec.msgpack.encode([*msgspec.msgpack.decode(encode_terms(stream)), False, 5]))
 
 
 @pytest.mark.parametrize("kind", [SINCE + 1, 255])
