@@ -52,8 +52,10 @@ RABBITMQ ?=
 # are in no package registry.
 SUITES ?=
 CHECKOUTS ?=
+# For `make bench-latency`: how long at each rate; none: five minutes.
+SECONDS ?=
 
-.PHONY: run test check compiled-tests uncompiled-tests lint bench bench-expiry bench-growth bench-long-queue profile \
+.PHONY: run test check compiled-tests uncompiled-tests lint bench bench-latency bench-expiry bench-growth bench-long-queue profile \
 	soak specifications fuzz fuzz-coverage chaos chaos-deadletters golden interop setup wheel lock image test-failover test-upgrade \
 	test-systemd test-compose test-k8s clean
 
@@ -80,10 +82,16 @@ uncompiled-tests: $(INSTALLED) $(CLIENTS)
 compiled-tests: $(INSTALLED) $(CLIENTS)
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal --durations 30 $(if $(filter-out 0,$(THOROUGH)),,-m "not slow") $(ARGUMENTS)
 
-# Beside RabbitMQ, with every aim; puts the figures into docs and README. QUICK=1: under three minutes, and does not.
+# Beside RabbitMQ and JetStream, with every aim; puts the figures into docs and README. QUICK=1: fewer, and does not.
 bench: $(INSTALLED)
 	$(BIN)/python -P bench/side_by_side.py $(if $(filter-out 0,$(QUICK)),--quick) \
 		$(if $(filter-out 0,$(WRITE)),--write) $(ARGUMENTS)
+
+# Latency at shares of each broker's maximum, by due time; five minutes at each of five rates, or SECONDS. WRITE=1 puts
+# the figures into docs.
+bench-latency: $(INSTALLED)
+	$(BIN)/python -P bench/open_loop.py $(if $(SECONDS),--seconds $(SECONDS)) \
+		$(if $(filter-out 0,$(WRITE)),--write docs/measurements/latency.md) $(ARGUMENTS)
 
 # Deadlines, leases and dead letters by the hundred thousand; WRITE=1 puts the figures into docs.
 bench-expiry: $(INSTALLED)

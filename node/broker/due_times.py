@@ -1,7 +1,7 @@
 """When a publish is due: the headers `x-deliver-at` and `x-delay` (RULES S2).
 
-They mean something only where a queue that the message goes to allows schedules; then one that is no time is refused,
-as `expiration` is, and nothing is stored.
+They mean something only where a queue that the message goes to allows schedules, or, `x-delay`, where the message comes
+to a delayed exchange (S1); then one that is no time is refused, as `expiration` is, and nothing is stored.
 """
 
 from __future__ import annotations
@@ -14,13 +14,21 @@ from mayfly.node.amqp.errors import PRECONDITION_FAILED
 from mayfly.node.amqp.field_table import TIMESTAMP, VOID, FieldValue, to_python
 from mayfly.node.broker.operation import AmqpError
 from mayfly.node.catalog import MAX_TTL_MS
+from mayfly.node.dead_letter.due import DELAY
 from mayfly.node.shard.commands import AFTER, AT, NO_TTL, encode_publish, encode_publish_kept, encode_publish_later
 
 DELIVER_AT: Final = "x-deliver-at"
-DELAY: Final = "x-delay"
 _NAMES: Final = (b"\x0cx-deliver-at", b"\x07x-delay")
 _SECOND_MS: Final = 1000
 _SHOWN_CHARACTERS: Final = 100
+
+
+def is_delayed(content: Content) -> bool:
+    """Whether a delayed exchange keeps the message for a while (RULES S1). Raises AmqpError 406 as `due_of` does."""
+    if _NAMES[1] not in content.header:
+        return False
+    due = due_of(content, 0)
+    return due is not None and due[0] == AFTER and due[1] > 0
 
 
 def due_of(content: Content, now_ms: int) -> tuple[int, int] | None:

@@ -46,8 +46,12 @@ class Target:
 class Route:
     """The targets of one (exchange, routing key); none when it is unroutable."""
 
-    def __init__(self, targets: list[Target], by_headers: bool, uncrossed: Sequence[QueueRecord] = ()) -> None:
+    def __init__(
+        self, targets: list[Target], by_headers: bool, uncrossed: Sequence[QueueRecord] = (), may_delay: bool = False
+    ) -> None:
         self.targets: list[Target] = targets
+        # Whether it leads through a delayed exchange, which keeps what has a delay (RULES S1).
+        self.may_delay: bool = may_delay
         # Queues among them that have moved, and to which nothing is to be published yet (`Crossings`).
         self.uncrossed: Sequence[QueueRecord] = uncrossed
         # The only target, the hot way; None when there are several or none, headers decide, or a queue may refuse.
@@ -93,13 +97,14 @@ class Routes:
         record = catalog.find_exchange_to_publish(self._vhost, exchange)
         if isinstance(record, Refusal):
             raise as_error(record)
-        if record.type == "topic":
+        if record.routes_as == "topic":
             check(check_topic(catalog, self._user, "write", self._vhost, exchange, content.routing_key))
+        may_delay = catalog.may_delay(self._vhost, exchange)
         if catalog.looks_at_headers(self._vhost, exchange):
-            route = Route([], True)
+            route = Route([], True, may_delay=may_delay)
         else:
             queues = catalog.route(self._vhost, exchange, content.routing_key, None)
-            route = Route(self._targets(queues), False, self.crossings.uncrossed(queues))
+            route = Route(self._targets(queues), False, self.crossings.uncrossed(queues), may_delay)
             if not queues:
                 return route
         if len(self.known) >= ROUTES_CACHED:
@@ -107,16 +112,17 @@ class Routes:
         self.known[content.exchange_and_key] = route
         return route
 
-    def find_by_content(self, content: Content, copies: tuple[str, ...]) -> Route:
-        """The route of one message, by its headers and the further routing keys of CC and BCC."""
+    def find_by_content(self, content: Content, copies: tuple[str, ...], waits: bool = False) -> Route:
+        """The route of one message, by its headers and the further routing keys of CC and BCC; if it `waits`, no
+        further than to the queues of delayed exchanges."""
         catalog = self._cluster.catalog
         record = catalog.exchange(self._vhost, content.exchange)
-        if record is not None and record.type == "topic":
+        if record is not None and record.routes_as == "topic":
             for key in copies:
                 check(check_topic(catalog, self._user, "write", self._vhost, content.exchange, key))
         headers: Any = content.properties().headers if content.has_property(HEADERS) else None
         queues = catalog.route(
-            self._vhost, content.exchange, content.routing_key, headers, extra_keys=copies
+            self._vhost, content.exchange, content.routing_key, headers, extra_keys=copies, waits=waits
         )
         return Route(self._targets(queues), False, self.crossings.uncrossed(queues))
 

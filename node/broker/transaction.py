@@ -242,7 +242,8 @@ def _still_there(catalog: Catalog, queues: list[QueueRecord]) -> list[QueueRecor
     """These queues, or those that have their names now."""
     found: list[QueueRecord] = []
     for queue in queues:
-        now = catalog.queue_by_id(queue.id) or catalog.queue(queue.vhost, queue.name)
+        named = catalog.delay_queue if queue.delays else catalog.queue
+        now = catalog.queue_by_id(queue.id) or named(queue.vhost, queue.name)
         if now is not None:
             found.append(now)
     return found

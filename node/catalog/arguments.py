@@ -17,7 +17,7 @@ from mayfly.cluster.versions import (
 from mayfly.node.amqp.errors import PRECONDITION_FAILED
 from mayfly.node.catalog import delayed_retries, refusals, streams
 from mayfly.node.catalog.leader_locators import LEADER_LOCATORS
-from mayfly.node.catalog.records import DeadLetterStrategy, Overflow, QueueSettings
+from mayfly.node.catalog.records import DELAYED_TYPE, DeadLetterStrategy, Overflow, QueueSettings
 from mayfly.node.catalog.results import Refusal
 from mayfly.node.catalog.stream_ttls import marker_ttl_ms
 from mayfly.node.catalog.streams import STREAM
@@ -433,6 +433,23 @@ def exchange_argument(
     if not isinstance(value, str):
         raise refusals.invalid_argument_type("exchange", vhost, exchange, key, _kind(key, value, types))
     return value
+
+
+def delayed_type_fault(arguments: Mapping[str, Any], types: Mapping[str, str] = _NO_TYPES) -> Refusal | None:
+    """What is wrong with x-delayed-type in the arguments of a delayed exchange, or None (RULES S1)."""
+    value = arguments.get(DELAYED_TYPE)
+    expected = "'direct', 'fanout', 'headers' or 'topic' is expected"
+    if DELAYED_TYPE not in arguments:
+        return Refusal(PRECONDITION_FAILED, f"Invalid argument, '{DELAYED_TYPE}' is not there: {expected}")
+    if not isinstance(value, str):
+        kind = _kind(DELAYED_TYPE, value, types)
+        return Refusal(PRECONDITION_FAILED, f"Invalid argument, '{DELAYED_TYPE}' is of type {kind}: {expected}")
+    if value not in _TYPES_OF_DELAYED:
+        return Refusal(PRECONDITION_FAILED, f"Invalid argument, '{DELAYED_TYPE}' = '{value}': {expected}")
+    return None
+
+
+_TYPES_OF_DELAYED: Final = ("direct", "fanout", "headers", "topic")
 
 
 def headers_binding_fault(

@@ -114,14 +114,21 @@ class Catalog(Versions):
         routing_key: str,
         headers: Mapping[str, Any] | None = None,
         extra_keys: Sequence[str] = (),
+        waits: bool = False,
     ) -> tuple[QueueRecord, ...]:
-        """The queues a message goes to, each once.
+        """The queues a message goes to, each once. One that `waits` (RULES S1) comes no further than to the queues of
+        delayed exchanges, `delay_queue`.
 
         `extra_keys` are the keys of CC and BCC. `headers` are looked at by headers exchanges alone
         (`looks_at_headers`). Empty when nothing is bound, or the vhost or exchange is not there.
         """
         found = self._state.vhosts.get(vhost)
-        return () if found is None else found.route(exchange, routing_key, headers, extra_keys)
+        return () if found is None else found.route(exchange, routing_key, headers, extra_keys, waits)
+
+    def may_delay(self, vhost: str, exchange: str) -> bool:
+        """Whether a message published to the exchange may come to a delayed one, and wait there."""
+        found = self._state.vhosts.get(vhost)
+        return found is not None and found.may_delay(exchange)
 
     def looks_at_headers(self, vhost: str, exchange: str) -> bool:
         """Whether routing a message published to the exchange can depend on its headers."""
@@ -161,21 +168,31 @@ class Catalog(Versions):
         found = self._state.vhosts.get(vhost)
         return None if found is None else found.queues.get(name)
 
+    def delay_queue(self, vhost: str, exchange: str) -> QueueRecord | None:
+        """The queue in which messages wait that were published to this delayed exchange (RULES S1)."""
+        found = self._state.vhosts.get(vhost)
+        return None if found is None else found.delay_queues.get(exchange)
+
+    def delay_queues(self) -> list[QueueRecord]:
+        """Those of all delayed exchanges."""
+        return [queue for vhost in self._state.vhosts.values() for queue in vhost.delay_queues.values()]
+
     def queue_by_id(self, queue_id: int) -> QueueRecord | None:
-        """The queue with that id."""
+        """The queue with that id; it may be that of a delayed exchange."""
         return self._state.queues.get(queue_id)
 
     def queues(self, vhost: str | None = None) -> Iterable[QueueRecord]:
-        """The queues of a vhost, or all of them."""
+        """The queues of a vhost, or all of them, without those of delayed exchanges."""
         if vhost is None:
-            return self._state.queues.values()
+            return (queue for queue in self._state.queues.values() if not queue.delays)
         found = self._state.vhosts.get(vhost)
         return () if found is None else found.queues.values()
 
     @property
     def queues_count(self) -> int:
-        """How many queues there are in all vhosts."""
-        return len(self._state.queues)
+        """How many queues there are in all vhosts, without those of delayed exchanges."""
+        delaying = sum(len(vhost.delay_queues) for vhost in self._state.vhosts.values())
+        return len(self._state.queues) - delaying
 
     def blocks_of_shard(self, shard: int) -> list[int]:
         """The blocks in which a shard has queues, ascending: so its queues can be gone through bit by bit."""
@@ -342,7 +359,7 @@ class Catalog(Versions):
     def inspect_exchange(self, command: DeclareExchange) -> ExchangeRecord | Refusal | None:
         """What the command would meet now: the equivalent exchange, a Refusal, or None: it would make one."""
         try:
-            return existing_exchange(self._state.existing_vhost(command.vhost), command)
+            return existing_exchange(self._state.existing_vhost(command.vhost), command, self._state.level)
         except Refusal as refusal:
             return refusal.with_traceback(None)
 

@@ -25,6 +25,11 @@ _MOST_KNOWN: Final = 1024
 
 def shard_settings(catalog: Catalog, record: QueueRecord) -> ShardQueueSettings:
     """What the queue state machine depends on: of the record, and of the policies that apply to it now."""
+    if record.delays:
+        # What is due dies there, in a way, and goes to the exchange.
+        return ShardQueueSettings(
+            record.vhost, record.name, dead_letter_exchange=record.name, allow_schedule=True, delays=True
+        )
     settings = catalog.effective_settings(record)
     limit = settings.delivery_limit
     kind = queue_type(record.arguments)
@@ -76,6 +81,8 @@ class KnownTerms:
 
     def of(self, catalog: Catalog, record: QueueRecord) -> bytes:
         """The same as `encode_terms(shard_settings(catalog, record))`, for a queue of the catalog."""
+        if record.delays:
+            return encode_terms(shard_settings(catalog, record))
         policy, operator_policy = catalog.policies_of_queue(record)
         key = (
             id(record.arguments), id(record.settings), id(policy), id(operator_policy),
@@ -93,6 +100,8 @@ class KnownTerms:
 def refuses_publishes(catalog: Catalog, record: QueueRecord) -> bool:
     """Whether the queue refuses what is published while it is full, so that publishers have to be told. It is asked for
     each queue of a new route: no name is held against policies that say nothing of it."""
+    if record.delays:
+        return False
     if record.settings.overflow == DROP_HEAD and not catalog.a_policy_says("overflow", record.vhost):
         return False
     settings = catalog.effective_settings(record)
@@ -103,6 +112,8 @@ def refuses_publishes(catalog: Catalog, record: QueueRecord) -> bool:
 
 def allows_schedules(catalog: Catalog, record: QueueRecord) -> bool:
     """Whether publishes to the queue may say when they are due (RULES S2); asked as `refuses_publishes` is."""
+    if record.delays:
+        return True
     if not record.settings.allow_schedule and not catalog.a_policy_says("allow-schedule", record.vhost):
         return False
     return catalog.effective_settings(record).allow_schedule

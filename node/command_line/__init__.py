@@ -27,6 +27,7 @@ _COMMANDS: Final = {
     "shards": "mayfly.node.command_line.shards_command",
     "policy": "mayfly.node.command_line.policy_command",
     "user": "mayfly.node.command_line.user_command",
+    "schedule": "mayfly.node.command_line.schedule_command",
     "switch": "mayfly.node.command_line.switch_command",
     "vhost": "mayfly.node.command_line.vhost_command",
     "permission": "mayfly.node.command_line.permission_command",

@@ -54,6 +54,7 @@ _CHECKS: Final = (
     ("below-node-connection-limit", "connections", "this node takes further connections"),
 )
 _PARAMETER: Final = "/api/parameters/{component}/{vhost}/{name}"
+_SCHEDULED: Final = "/api/mayfly/queues/{vhost}/{name}/scheduled"
 _BETWEEN: Final = "/api/bindings/{vhost}/e/{source}/{kind}/{destination}"
 
 
@@ -165,6 +166,9 @@ ROUTES: Final[tuple[Route, ...]] = (
     Route("GET", "/api/mayfly/queues", READERS, "times.list", "all queues with their deadlines and leases"),
     Route("GET", "/api/mayfly/queues/{vhost}", READERS, "times.list", "those of a vhost"),
     Route("GET", "/api/mayfly/queues/{vhost}/{name}", READERS, "times.get", "one queue with its times and settings"),
+    Route("GET", _SCHEDULED, READERS, "schedules.list", "what waits for its time, in order of due times"),
+    Route("DELETE", _SCHEDULED + "/{message_id}", READERS, "schedules.cancel", "cancel what waits under an id"),
+    Route("PUT", _SCHEDULED + "/{message_id}", READERS, "schedules.reschedule", "have it due at another time"),
     Route("PUT", "/api/queues/{vhost}/{name}", READERS, "queues.put", "declare it"),
     Route(
         "DELETE", "/api/queues/{vhost}/{name}", READERS, "queues.delete", "delete it; ?if-empty=true ?if-unused=true"

@@ -30,6 +30,7 @@ from mayfly.node.http.operating import PAGES as OPERATOR_PAGES
 from mayfly.node.http.operating import OperatorPages
 from mayfly.node.http.page_queue import PageQueue
 from mayfly.node.http.routes import Routes
+from mayfly.node.http.schedules import SchedulePages
 from mayfly.node.http.sockets import HttpConnections
 from mayfly.node.http.times import TimePages
 from mayfly.node.http.topology import TopologyPages
@@ -41,6 +42,7 @@ from mayfly.node.operating.ports.definitions import DefinitionsPort
 from mayfly.node.operating.ports.management import ManagementPort
 from mayfly.node.operating.ports.operator import OperatorPort
 from mayfly.node.operating.ports.parameters import ParametersPort
+from mayfly.node.operating.ports.schedules import SchedulePort
 from mayfly.node.operating.ports.status import StatusProvider
 from mayfly.node.operating.ports.topology import TopologyPort
 from mayfly.node.operating.ports.users import ORIGIN
@@ -74,6 +76,7 @@ class PagePorts:
     topology: TopologyPort | None = None
     checks: ChecksPort | None = None
     parameters: ParametersPort | None = None
+    schedules: SchedulePort | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +190,8 @@ class HttpServer:
             handlers |= CheckPages(ports.checks).handlers()
         if ports.parameters is not None:
             handlers |= ParameterPages(ports.parameters).handlers()
+        if ports.schedules is not None:
+            handlers |= SchedulePages(ports.schedules).handlers()
         gate = Gate(management)
         for route in ROUTES:
             handler = handlers.get(route.handler)

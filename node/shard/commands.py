@@ -33,9 +33,10 @@ PREFETCH: Final = 14
 TAKEN: Final = 15
 CROSS: Final = 16
 PUBLISH_LATER: Final = 17
-PUBLISH_KEPT: Final = 18
-DELETE_OFFSET: Final = 19
-PURGE_KEY: Final = 20
+CHANGE_SCHEDULED: Final = 18
+PUBLISH_KEPT: Final = 19
+DELETE_OFFSET: Final = 20
+PURGE_KEY: Final = 21
 EXPIRE_DUE: Final = 32
 EXPIRE_QUEUE: Final = 33
 ROUTE: Final = 34
@@ -90,9 +91,11 @@ DROPPED_UNROUTABLE: Final = 3
 
 NO_TTL: Final = -1
 
-# When a PUBLISH_LATER is due: so many ms after its entry, or at that shard time.
+# When a PUBLISH_LATER is due, or due again after a CHANGE_SCHEDULED: so many ms after its entry, or at that shard time.
 AFTER: Final = 0
 AT: Final = 1
+CANCEL: Final = 2
+"""The third form of a CHANGE_SCHEDULED: never."""
 
 # kind, key length, further queues, header length, body length, queue, TTL
 PUBLISH_HEAD: Final = Struct("<BxHIIIQq")
@@ -104,6 +107,8 @@ PUBLISH_KEPT_HEAD: Final = Struct("<BBHIIIQqQQ")
 PURGE_KEY_HEAD: Final = Struct("<BBQQ")
 # kind, outcome, form, count, queue, holder
 SETTLE_HEAD: Final = Struct("<BBBxIQQ")
+# kind, AFTER, AT or CANCEL, further queues, queue, ms, digest of the message id
+CHANGE_HEAD: Final = Struct("<BBHQQ16s")
 # kind, no_ack, queue, holder
 GET_HEAD: Final = Struct("<BBQQ")
 # kind, flags, prefetch, queue, consumer, priority
@@ -221,6 +226,16 @@ def encode_publish_kept(
     return len(head) + NUMBER.size * extra + len(exchange_and_key) + len(header) + len(body)
 
 
+def encode_change_scheduled(queue_ids: Sequence[int], digest: bytes, due: tuple[int, int]) -> bytes:
+    """CHANGE_SCHEDULED: what waits in these queues of the shard under the id with this digest (`node.shard.message_id`)
+    is cancelled (CANCEL, 0), or is due at another time: AFTER or AT, and ms (RULES S4). It stands among the publishes
+    behind a PUBLISH_GUARDED and is one of them; its Published says where nothing was waiting. From feature level
+    LEVEL_SCHEDULES on."""
+    form, due_ms = due
+    head = CHANGE_HEAD.pack(CHANGE_SCHEDULED, form, len(queue_ids) - 1, queue_ids[0], due_ms, digest)
+    return head + pack_numbers(queue_ids[1:])
+
+
 def targets_at(data: bytes, position: int) -> int:
     """Where the further queues of the publish at ``position``, of whatever kind, stand."""
     kind = data[position]
@@ -230,8 +245,8 @@ def targets_at(data: bytes, position: int) -> int:
 
 
 def encode_guard(count: int) -> bytes:
-    """PUBLISH_GUARDED: before ``count`` publishes, of whatever kind, that full queues may refuse. Answers Published
-    for all of them.
+    """PUBLISH_GUARDED: before ``count`` publishes, of whatever kind, that full queues may refuse, and
+    CHANGE_SCHEDULEDs. Answers Published for all of them.
 
     Without it nothing can be refused, since nobody would hear of it.
     """
@@ -446,6 +461,9 @@ def end_of(data: bytes, position: int) -> int:
         _, key_length, extra, header_length, body_length, _, _ = PUBLISH_HEAD.unpack_from(data, position)
         lengths: int = extra * NUMBER.size + key_length + header_length + body_length
         return targets_at(data, position) + lengths
+    if kind == CHANGE_SCHEDULED:
+        further: int = CHANGE_HEAD.unpack_from(data, position)[2]
+        return position + CHANGE_HEAD.size + further * NUMBER.size
     if kind == SETTLE:
         _, _, form, count, _, _ = SETTLE_HEAD.unpack_from(data, position)
         numbers: int = count if form == LIST else 1 if form == UP_TO else 2
@@ -614,8 +632,9 @@ def encode_transfer_moved(
     source: int, lane: int, first_sequence: int, time_ms: int, items: Sequence[tuple[Message, LetterContent]]
 ) -> bytes:
     """TRANSFER_MOVED (leader of the shard that the queue has left, to the other one): items of its lane as TRANSFER has
-    them, messages of the queue with all that they are among them. ``time_ms``: the clock of the sending shard by which
-    their times count, not before now: by what is left of it a deadline is set anew, never earlier (RULES T5)."""
+    them, messages of the queue with all that they are among them. Also what was due in a delayed exchange and has a
+    TTL, on its way to any queue. ``time_ms``: the clock of the sending shard by which their times count, not before
+    now: by what is left of it a deadline is set anew, never earlier (RULES T5)."""
     parts = [TRANSFER_MOVED_HEAD.pack(TRANSFER_MOVED, len(items), source, lane, first_sequence, time_ms)]
     for item, content in items:
         kind = item_kind(item)

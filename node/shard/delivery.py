@@ -8,7 +8,7 @@ from mayfly.node.shard.effects import Deliver
 from mayfly.node.shard.errors import BrokenInvariant
 from mayfly.node.shard.line import Line
 from mayfly.node.shard.message import Message
-from mayfly.node.shard.outbox import MAXLEN
+from mayfly.node.shard.outbox import DUE, MAXLEN
 from mayfly.node.shard.portion import Portion
 from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.settings import MAX_NUMBER
@@ -38,7 +38,10 @@ def serve(state: State, queue: Queue) -> None:
         _serve_stream(state, queue)
         return
     if queue.schedule is not None:
-        _release_due(state, queue)
+        if queue.settings.delays:
+            _send_due(state, queue)
+        else:
+            _release_due(state, queue)
     if queue.consumers.bands and not (queue.moving is not None and queue.holds_back):
         _deliver(state, queue)
     if not queue.is_lazy:
@@ -73,6 +76,18 @@ def _release_due(state: State, queue: Queue) -> None:
             put_back(state, queue, message)
         else:
             queue.ready_line(message.priority).append(message)
+
+
+def _send_due(state: State, queue: Queue) -> None:
+    """What waited for a delayed exchange and is due leaves, in order, to be routed (RULES S1); while earlier ones may
+    still be on their way to here, nothing does."""
+    if queue.waits_for_earlier:
+        return
+    due = queue.take_scheduled(state.time_ms, state.due_budget)
+    state.due_budget -= len(due)
+    for message in due:
+        state.due_lag.observe(state.time_ms - message.enqueued_ms)
+        state.outbox.add(queue.queue_id, message, DUE, state.time_ms, queue.settings)
 
 
 def put_back(state: State, queue: Queue, message: Message) -> None:

@@ -2,6 +2,7 @@
 
 from mayfly.node.shard.line import Line
 from mayfly.node.shard.message import NO_DEADLINE, NO_TTL, Message
+from mayfly.node.shard.message_id import NO_DIGEST
 from mayfly.node.shard.outbox import (
     END,
     LETTER,
@@ -103,7 +104,7 @@ def take_in_lane(state: State, queue: Queue, most: int) -> bool:
             continue
         message = item.with_priority(item_priority(item))
         if kind == LETTER:
-            message = message.enqueued_at(state.time_ms, queue.deadline_ms(state.time_ms, -1))
+            message = message.enqueued_at(state.time_ms, queue.deadline_ms(state.time_ms, message.ttl_ms))
             message = message.with_priority(item_priority(item))
             queue.enqueued += 1
         put(queue, message, kind)
@@ -112,10 +113,10 @@ def take_in_lane(state: State, queue: Queue, most: int) -> bool:
     return not lane.items
 
 
-def put(queue: Queue, message: Message, kind: int) -> None:
-    """A message of the queue is in its line, or waits again."""
+def put(queue: Queue, message: Message, kind: int, digest: bytes = NO_DIGEST) -> None:
+    """A message of the queue is in its line, or waits again, with the digest of its id."""
     if kind == SCHEDULED:
-        queue.wait(message)
+        queue.wait(message, digest)
         return
     line = queue.returned_line(message.priority) if kind == RETURNED else queue.ready_line(message.priority)
     line.append(message)

@@ -17,7 +17,7 @@ MAXLEN: Final = "maxlen"
 QUEUE_EXPIRED: Final = "queue_expired"
 # What an item of a lane is (`item_kind`). All but the first are of a queue that has moved from here (`moving`).
 LETTER: Final = 0
-"""A dead letter."""
+"""A dead letter, or what was due."""
 PUBLISHED: Final = 1
 """A message of the queue that was never delivered, or goes behind those."""
 RETURNED: Final = 2
@@ -33,10 +33,15 @@ SCHEDULED: Final = 6
 _KIND_SHIFT: Final = 16
 
 REASONS: Final = (EXPIRED, REJECTED, DELIVERY_LIMIT, MAXLEN, QUEUE_EXPIRED)
+"""Why messages die (RULES D2)."""
+DUE: Final = "due"
+"""Not dead, but to be routed as those are: what has waited for a delayed exchange (RULES S1)."""
+ALL_REASONS: Final = (*REASONS, DUE)
+"""In the order of a snapshot's numbers."""
 
 
 class Death:
-    """One message that died in ``queue_id`` at ``time_ms`` for ``reason`` (RULES D2).
+    """One message that died in ``queue_id`` at ``time_ms`` for ``reason`` (RULES D2), or is DUE.
 
     ``settings`` are the queue's at that moment: they say where it goes even if the queue is gone.
     ``sequence`` numbers the deaths of the shard from 1.
@@ -98,13 +103,14 @@ class Outbox:
     something waits, ``in_lanes`` things altogether.
 
     Only entries change it. ``routed`` deaths reached a queue or a lane; ``dropped_*`` did not, for the reason
-    named; ``lost`` targets were gone when a message got there or waited for them; ``settled`` lane items were
-    committed.
+    named, nor did ``dropped_due`` messages of delayed exchanges, which had no route when they were due; ``lost``
+    targets were gone when a message got there or waited for them; ``settled`` lane items were committed.
     """
 
     __slots__ = (
         "dropped_by_operator",
         "dropped_cycle",
+        "dropped_due",
         "dropped_unroutable",
         "filled",
         "in_lanes",
@@ -130,6 +136,7 @@ class Outbox:
         self.dropped_cycle = 0
         self.dropped_unroutable = 0
         self.dropped_by_operator = 0
+        self.dropped_due = 0
 
     def add(
         self, queue_id: int, message: Message, reason: str, time_ms: int, settings: ShardQueueSettings

@@ -5,8 +5,7 @@ from struct import error as StructError  # noqa: N812  (it is an exception class
 from typing import Final
 
 from mayfly.node.shard.commands import (
-    AFTER,
-    AT,
+    CHANGE_SCHEDULED,
     LIST_HEAD,
     NUMBER,
     NUMBER_PAIR,
@@ -25,6 +24,7 @@ from mayfly.node.shard.outbox import MAXLEN
 from mayfly.node.shard.packing import NUMBER_BYTES, unpack_numbers
 from mayfly.node.shard.priority import place_of
 from mayfly.node.shard.queue import Queue
+from mayfly.node.shard.rescheduling import CHANGED, UNDECIDED, apply_change_scheduled, due_at
 from mayfly.node.shard.results import Published
 from mayfly.node.shard.settings import MAX_NUMBER
 from mayfly.node.shard.state import State
@@ -213,20 +213,13 @@ class OnePublish:
                 if stream_ttl_ms > NEVER_TTL:
                     raise ShardError(f"PUBLISH_KEPT with the TTL {stream_ttl_ms}, at most {NEVER_TTL} expected")
                 self.stream_ttl_ms = stream_ttl_ms
-            due_ms = max(due_ms, _due_ms(state, data[position + 1], asked_ms))
+            due_ms = max(due_ms, due_at(state, data[position + 1], asked_ms))
         self.content = Message(
             state.index, offset, key_length, header_length, body_length, due_ms, NO_DEADLINE, 0, ttl_ms
         )
         self.queue_ids: list[int] = [first]
         if extra:
             self.queue_ids += unpack_numbers(data, further_at, extra, offset)
-
-
-def _due_ms(state: State, form: int, due_ms: int) -> int:
-    """The shard time at which a PUBLISH_LATER is due."""
-    if form > AT or due_ms > MAX_NUMBER:
-        raise ShardError(f"PUBLISH_LATER in the form {form}, due {due_ms}, at most {MAX_NUMBER} expected")
-    return state.time_ms + due_ms if form == AFTER else due_ms
 
 
 def apply_publish_later(state: State, position: int, end: int) -> int:
@@ -282,7 +275,7 @@ def _take(state: State, queue: Queue, content: Message, stream_ttl_ms: int) -> N
 
 
 def apply_guarded(state: State, position: int, end: int, results: list[object]) -> int:
-    """Apply the PUBLISH_GUARDED at ``position`` with the PUBLISHes it announces; where they end.
+    """Apply the PUBLISH_GUARDED at ``position`` with the PUBLISHes and CHANGE_SCHEDULEDs it announces; where they end.
 
     Appends the Published that answers it. A queue that refuses what is too much (``Queue.refuses``) does so message
     by message; the others take theirs. ShardError when a command does not fit; those before it are applied.
@@ -291,7 +284,13 @@ def apply_guarded(state: State, position: int, end: int, results: list[object]) 
     _, count = LIST_HEAD.unpack_from(data, position)
     position += LIST_HEAD.size
     refused: list[int] = []
+    not_waiting: list[int] = []
     for number in range(count):
+        if position < end and data[position] == CHANGE_SCHEDULED:
+            position, outcome = apply_change_scheduled(state, position, end)
+            if outcome != CHANGED:
+                (refused if outcome == UNDECIDED else not_waiting).append(number)
+            continue
         if position >= end or data[position] not in _PUBLISHES:
             raise ShardError(f"PUBLISH {number} of {count} expected at {position}")
         one = OnePublish(state, position, end)
@@ -301,7 +300,7 @@ def apply_guarded(state: State, position: int, end: int, results: list[object]) 
             taken = _offer(state, target, one) and taken
         if not taken:
             refused.append(number)
-    results.append(Published(refused))
+    results.append(Published(refused, not_waiting))
     return position
 
 

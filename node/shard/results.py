@@ -64,13 +64,16 @@ class QueueCounts:
 class Published:
     """Answer to PUBLISH_GUARDED: the positions, from 0 and rising, of the publishes that a full queue refused.
 
-    Other queues of the same publish have it all the same, as in RabbitMQ.
+    Other queues of the same publish have it all the same, as in RabbitMQ. A CHANGE_SCHEDULED is ``refused`` where it is
+    not decided: the queue is on its way between shards, or more waits under the id than one command may change. In
+    ``not_waiting`` are the positions of those under whose id nothing waits in any of their queues.
     """
 
-    __slots__ = ("refused",)
+    __slots__ = ("not_waiting", "refused")
 
-    def __init__(self, refused: list[int]) -> None:
+    def __init__(self, refused: list[int], not_waiting: list[int] | None = None) -> None:
         self.refused = refused
+        self.not_waiting = not_waiting or []
 
 
 class GetResult:

@@ -76,6 +76,10 @@ class Shard:
 
     # -- entries -------------------------------------------------------------------------------------------
 
+    def goes_by_stamps(self) -> bool:
+        """`begin` itself takes the highest."""
+        return True
+
     def begin(self, index: int, time_ms: int, led_ms: int, data: bytes) -> None:
         """An entry begins. ``data`` is its whole payload: offsets of messages count from its start.
 

@@ -13,6 +13,7 @@ from mayfly.node.shard.expiry_lag import ExpiryLag
 from mayfly.node.shard.lease import DECLARED
 from mayfly.node.shard.line import PIECE
 from mayfly.node.shard.message import NO_TTL, Message
+from mayfly.node.shard.message_id import digest_at
 from mayfly.node.shard.orphans import AllOrphans
 from mayfly.node.shard.outbox import EXPIRED, REASONS, Outbox
 from mayfly.node.shard.priority import place_of
@@ -280,7 +281,8 @@ class State:
     def schedule(self, queue: Queue, message: Message) -> None:
         """One message of the current entry waits in a queue until its ``enqueued_ms`` (RULES S2); the caller retains
         the entry."""
-        queue.wait(self.prioritized(queue, message))
+        digest = digest_at(self.data, message.offset + message.key_length, message.header_length)
+        queue.wait(self.prioritized(queue, message), digest)
         queue.enqueued += 1
         self.applied_messages += 1
         self.expiry_budget += 1

@@ -35,14 +35,11 @@ from mayfly.node.shell.resource_watch import ResourceWatch
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The parts of a node of which something is shown."""
+    """The parts of a node behind its pages."""
 
     settings: NodeSettings
     engine: Engine
     broker: Broker
-    freshness: Freshness
-    groups: Groups
-    queues: Queues
     ending: Ending
     catching_up: CatchingUp
     control: Control
@@ -59,8 +56,11 @@ class Shown:
 class NodeView:
     """Implements `StatusProvider`, `ThisNode` of `node.operating.management` and `Checked` of its health checks."""
 
-    def __init__(self, node: Shown) -> None:
+    def __init__(self, node: Shown, freshness: Freshness, groups: Groups, queues: Queues) -> None:
         self._node = node
+        self._freshness = freshness
+        self._groups = groups
+        self._queues = queues
         self._started_s = time.monotonic()
 
     def is_live(self) -> bool:
@@ -92,7 +92,7 @@ class NodeView:
 
     async def status(self) -> dict[str, object]:
         """The state of the cluster as this node sees it, for people and scripts."""
-        groups = await self._node.groups.rows()
+        groups = await self._groups.rows()
         status = engine_status(self._node.engine, self._node.settings.name, self._node.now_ms(), groups)
         memory = {"used_bytes": self._node.memory.used_bytes, "limit_bytes": self._node.memory.limit_bytes}
         peers = {
@@ -149,11 +149,11 @@ class NodeView:
 
     async def queue_info(self, vhost: str, name: str) -> dict[str, object] | None:
         """One queue, or None."""
-        return await self._node.queues.one(vhost, name)
+        return await self._queues.one(vhost, name)
 
     async def queues(self, selection: QueueSelection) -> tuple[list[dict[str, object]], int]:
         """Some queues, and how many more there are."""
-        return await self._node.queues.some(selection)
+        return await self._queues.some(selection)
 
     def queue_metrics(self, rows: Sequence[Mapping[str, Any]], left_out: int) -> Sequence[Metric]:
         """Metrics of these queues."""
@@ -162,8 +162,8 @@ class NodeView:
     async def freshness(self, vhost: str | None = None, name: str | None = None) -> dict[str, object]:
         """Wait, not long, until what is shown of a queue, or of all, is what the cluster has now."""
         if vhost is None or name is None:
-            return await self._node.freshness.of_all()
-        return await self._node.freshness.of_queue(vhost, name)
+            return await self._freshness.of_all()
+        return await self._freshness.of_queue(vhost, name)
 
     async def rabbitmq_metrics(self, wanted: MetricsSelection) -> list[Metric]:
         """See `StatusProvider.rabbitmq_metrics`."""

@@ -119,6 +119,14 @@ TIME_BUGS = [
         "assert all(",
     ),
     Bug(
+        "goes on with a clock that was kept under an earlier leader",
+        "cluster/group/clock.py",
+        "self._kept_term >= max(last_term, 0)",
+        "self._kept_term >= 0",
+        "tests/cluster/group/test_clock.py::test_t5_what_was_kept_does_not_count_once_another_has_led",
+        "assert 5500100 == 5000100",
+    ),
+    Bug(
         "judges by a clock of its own",
         "cluster/group/applying.py",
         "machine.begin(index, time_ms, led_ms, data)",

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
-from mayfly.node.shard.line import Line
+from mayfly.node.shard.errors import ShardError
+from mayfly.node.shard.message_id import DIGEST_BYTES, NO_DIGEST
 from mayfly.node.shard.schedule import Schedule
 from mayfly.node.shard.snapshot.line_row import LineReading, line_row
 from mayfly.node.shard.snapshot.message_columns import MessageColumns, MessagesReading
@@ -14,7 +15,7 @@ from mayfly.node.shard.state import State
 def schedule_row(schedule: Schedule, columns: MessageColumns) -> list[object]:
     """A schedule as it is cut."""
     runs = [line_row(run, columns) for run in schedule.runs]
-    return [columns.pack(schedule.young), runs]
+    return [columns.pack(schedule.young), runs, *schedule.digest_rows()]
 
 
 def restore_schedule(
@@ -22,14 +23,25 @@ def restore_schedule(
 ) -> Iterator[None]:
     """Fill a new schedule from a `schedule_row`, with pauses. Without ``counts_references`` it has messages without
     content."""
-    young_row, run_rows = row
+    young_row, run_rows, *digest_rows = row
     young = MessagesReading(counts_references)
     yield from young.read(state, young_row, pace)
-    body_bytes = young.body_bytes
-    runs: list[Line] = []
-    for run_row in run_rows:
-        reading = LineReading(schedule.empty_run(), counts_references)
+    if not digest_rows:
+        digest_rows = [NO_DIGEST] * (len(run_rows) + 1)
+    _check_digests(digest_rows[0], len(young.messages))
+    schedule.restore_young(young.messages, digest_rows[0], young.body_bytes)
+    for run_row, digests in zip(run_rows, digest_rows[1:], strict=True):
+        run = schedule.empty_run()
+        reading = LineReading(run, counts_references)
         yield from reading.read(state, run_row, pace)
-        body_bytes += reading.body_bytes
-        runs.append(reading.line)
-    schedule.restore(young.messages, runs, body_bytes)
+        _check_digests(digests, run.count())
+        run.digests = digests
+        schedule.restore_run(run, reading.body_bytes)
+        if digests and pace.is_over(run.count()):
+            yield
+
+
+def _check_digests(digests: object, count: int) -> None:
+    """ShardError unless these are the digests of so many messages, or none."""
+    if not isinstance(digests, bytes) or len(digests) not in (0, count * DIGEST_BYTES):
+        raise ShardError(f"{count} messages that wait have ids that can't be read")

@@ -31,7 +31,8 @@ def a_node(leaders: dict[int, int]) -> tuple[Host, CatchingUp, NodeView]:
         control=SimpleNamespace(drain=SimpleNamespace(step=NOT_DRAINING)),
     )  # fmt: skip
     catching_up.serving = True
-    return host, catching_up, NodeView(node)
+    not_asked: Any = None
+    return host, catching_up, NodeView(node, not_asked, not_asked, not_asked)
 
 
 def test_a_node_is_ready_when_it_knows_who_leads_what_it_has() -> None:
