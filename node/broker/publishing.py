@@ -31,6 +31,8 @@ from mayfly.node.broker.schedule_changes import (
     digest_to_change,
     refused_in_transaction,
 )
+from mayfly.node.broker.stream_ttls import NO_FLOOR, RefusedTtl, says_ttl, with_ttl
+from mayfly.node.broker.stream_ttls import stream_ttl_ms as stream_ttl_ms_of
 from mayfly.node.broker.traffic import ChannelTraffic
 from mayfly.node.broker.transaction import OpenTransactions, Transaction
 from mayfly.node.broker.watching import Watch
@@ -143,6 +145,8 @@ class Publisher:
         """Set in tx mode: what is published waits there for its commit."""
         self.large_runs: list[LargeRun] = []
         """What `publish` has left for `send_large`."""
+        self._refused: list[int] = []
+        # Positions within the event, of publishes that are refused by a nack.
         self.uncrossed: Sequence[QueueRecord] = ()
         """Queues for which `publish` has left off: they are to be waited for (`Crossings.cross`)."""
 
@@ -277,6 +281,19 @@ class Publisher:
             is_mandatory = flags & MANDATORY != 0
             self._change_scheduled(content, is_mandatory, position, route, runs, digest, due)
             return True
+        stream_ttl_ms = NO_TTL
+        if route.ttl_floor_ms is not None and says_ttl(content.header):
+            try:
+                stream_ttl_ms = stream_ttl_ms_of(content, route.ttl_floor_ms)
+            except RefusedTtl as refused:
+                if not fresh and route.ttl_floor_ms == NO_FLOOR:
+                    return False  # The stream may allow it by now.
+                if self.confirms is None:
+                    raise AmqpError(406, f"invalid message: {refused}") from None
+                self._refused.append(position)
+                return True
+            if stream_ttl_ms != NO_TTL:
+                stored = Content(stored.exchange_and_key, with_ttl(stored.header, stream_ttl_ms), stored.body)
         addresses = _reply_addresses(self._client.vhost, content, copies)
         if not route.targets and not fresh and len(addresses) <= len(copies):
             # Some of its keys are no addresses.
@@ -289,7 +306,7 @@ class Publisher:
         if self.transaction is not None:
             if route.targets or flags & MANDATORY:
                 self.transaction.publish(
-                    stored, content if flags & MANDATORY else None, ttl_ms, routes.queues_of(route), due
+                    stored, content if flags & MANDATORY else None, ttl_ms, routes.queues_of(route), due, stream_ttl_ms
                 )
             elif not addresses:
                 self._traffic.drop()
@@ -306,7 +323,7 @@ class Publisher:
             if run is None:
                 run = runs[target.shard_id] = Run(target.handle)
             run.guarded = run.guarded or target.guarded
-            run.size_bytes += encode_content(run.parts, target.queue_ids, ttl_ms, stored, due)
+            run.size_bytes += encode_content(run.parts, target.queue_ids, ttl_ms, stored, due, stream_ttl_ms)
             run.offsets.append(position)
         return True
 
@@ -424,11 +441,16 @@ class Publisher:
                 done = partial(self._whole_run_done, base, base + end - first - 1)
                 self._give(run, done, large)
                 return
+        for position in self._refused:
+            confirms.refuse(base + position - first, base + position - first)
         group = PublishGroup(confirms, base, end - first)
         for run in runs.values():
             if first:
                 run.offsets = [offset - first for offset in run.offsets]
             group.expect(run.offsets)
+        if self._refused:
+            group.leave_out([position - first for position in self._refused])
+            self._refused = []
         group.settle_unexpected()
         self._confirms_due.add(self)
         for run in runs.values():

@@ -210,16 +210,6 @@ def encode_publish_later(
     return len(head) + NUMBER.size * extra + len(exchange_and_key) + len(header) + len(body)
 
 
-def encode_change_scheduled(queue_ids: Sequence[int], digest: bytes, due: tuple[int, int]) -> bytes:
-    """CHANGE_SCHEDULED: what waits in these queues of the shard under the id with this digest (`node.shard.message_id`)
-    is cancelled (CANCEL, 0), or is due at another time: AFTER or AT, and ms (RULES S4). It stands among the publishes
-    behind a PUBLISH_GUARDED and is one of them; its Published says where nothing was waiting. From feature level
-    LEVEL_SCHEDULES on."""
-    form, due_ms = due
-    head = CHANGE_HEAD.pack(CHANGE_SCHEDULED, form, len(queue_ids) - 1, queue_ids[0], due_ms, digest)
-    return head + pack_numbers(queue_ids[1:])
-
-
 def encode_publish_kept(
     parts: list[bytes], queue_ids: Sequence[int], ttl_ms: int,
     exchange_and_key: bytes, header: bytes, body: bytes, due: tuple[int, int] | None, stream_ttl_ms: int,
@@ -234,6 +224,16 @@ def encode_publish_kept(
     )
     parts += (head, pack_numbers(queue_ids[1:]), exchange_and_key, header, body)
     return len(head) + NUMBER.size * extra + len(exchange_and_key) + len(header) + len(body)
+
+
+def encode_change_scheduled(queue_ids: Sequence[int], digest: bytes, due: tuple[int, int]) -> bytes:
+    """CHANGE_SCHEDULED: what waits in these queues of the shard under the id with this digest (`node.shard.message_id`)
+    is cancelled (CANCEL, 0), or is due at another time: AFTER or AT, and ms (RULES S4). It stands among the publishes
+    behind a PUBLISH_GUARDED and is one of them; its Published says where nothing was waiting. From feature level
+    LEVEL_SCHEDULES on."""
+    form, due_ms = due
+    head = CHANGE_HEAD.pack(CHANGE_SCHEDULED, form, len(queue_ids) - 1, queue_ids[0], due_ms, digest)
+    return head + pack_numbers(queue_ids[1:])
 
 
 def targets_at(data: bytes, position: int) -> int:

@@ -13,14 +13,14 @@ PACKED_TOGETHER: Final = 16
 """So many packed pieces make a run: each is small, because the first of every run is unpacked at the same time."""
 _AT_HAND: Final = 8
 """The first of a run that are objects, as part of a piece."""
-INDEX_SHIFT: Final = 40
+_INDEX_SHIFT: Final = 40
 TIME_SHIFT: Final = 104
 _NONE: Final = bytes(DIGEST_BYTES)
 
 
 def place_of(message: Message) -> int:
     """Where a message that waits stands among the others: they come in the order of these numbers."""
-    return message.enqueued_ms << TIME_SHIFT | message.index << INDEX_SHIFT | message.offset
+    return message.enqueued_ms << TIME_SHIFT | message.index << _INDEX_SHIFT | message.offset
 
 
 def due_of(place: int) -> int:
@@ -30,7 +30,7 @@ def due_of(place: int) -> int:
 
 def place_from(due_ms: int, index: int, offset: int) -> int:
     """The same of its numbers."""
-    return due_ms << TIME_SHIFT | index << INDEX_SHIFT | offset
+    return due_ms << TIME_SHIFT | index << _INDEX_SHIFT | offset
 
 
 class Run(Line):

@@ -1,8 +1,9 @@
 """The messages of a stream by their offsets: any of them is found, and may leave, wherever it stands. HOT.
 
-They are in a line (`node.shard.line`), in the order of their offsets. Where one has left that was deep inside, its piece
-keeps a note of that until half of it has gone; then the piece is packed anew, and small ones are put together. So what
-one that leaves costs does not depend on how many there are, and what is left of a stream is packed as well as before.
+They are in a line (`node.shard.line`), in the order of their offsets. Where one has left that was deep inside, its
+piece keeps a note of that until half of it has gone; then the piece is packed anew, and small ones are put together. So
+what one that leaves costs does not depend on how many there are, and what is left of a stream is packed as well as
+before.
 """
 
 from bisect import bisect_left
