@@ -389,6 +389,14 @@ class Host:
         self.sessions[id].give(parts, size_bytes, answers, waiter, hurried)
         self._dirty[id] = None
 
+    def submit_large(
+        self, id: int, parts: list[bytes], size_bytes: int, answers: bool, waiter: Callable[[object], None] | None
+    ) -> None:
+        """One command of this node's session with a group, whose body is the last of these parts: it goes in pieces.
+        From `cluster.versions.LEVEL_PIECES` on; see `SessionSender.add_large`."""
+        self.sessions[id].give_large(parts, size_bytes, answers, waiter)
+        self._dirty[id] = None
+
     def hurry(self, id: int) -> None:
         """What was given to a group, and waits for company, is to go now."""
         if self.sessions[id].sender.is_holding:

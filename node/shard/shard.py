@@ -102,7 +102,7 @@ class Shard:
         state = self._state
         data = state.data
         if not 0 <= start <= end <= len(data):
-            raise ShardError(f"batch from {start} to {end} in an entry of {len(data)} bytes")
+            commands.check_without_body(data, start, end)
         results: list[object] = []
         position = start
         try:
