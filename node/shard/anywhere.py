@@ -1,8 +1,8 @@
 """Messages that expire wherever they are in their queue (RULES X2). HOT for queues that ask for it.
 
-What is packed keeps its place: its columns stay, and rows of it are dead (`node.shard.packed`). Each piece knows its
-earliest deadline, so a line of a million is looked at in hundreds of steps, and only where something is due. Once half
-of a piece has died it is packed anew. The messages at hand, some hundreds, are looked at one by one.
+What is packed keeps its place, and its piece knows who is still there (`node.shard.packed`), and its earliest deadline:
+a line of a million is looked at in some thousands of steps, and closely only where something is due. Once half of a
+piece has left it is packed anew. The messages at hand, some hundreds, are looked at one by one.
 """
 
 from collections import deque
@@ -10,7 +10,7 @@ from heapq import heapify, heappop, heapreplace
 
 from mayfly.node.shard.line import Line
 from mayfly.node.shard.message import Message
-from mayfly.node.shard.packed import Packed, pack
+from mayfly.node.shard.packed import Packed
 from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.returning import ReturningMessages
 from mayfly.node.shard.state import State
@@ -107,9 +107,9 @@ def _close_ranks(line: Line, dead: list[Message]) -> None:
     back = [message for message in line.back if _place(message) not in places]
     packed: deque[Packed | ReturningMessages] = deque()
     for piece in line.packed:
-        if isinstance(piece, Packed) and piece.dead and 2 * piece.count <= piece.rows:
+        if isinstance(piece, Packed) and 2 * piece.count <= piece.size:
             if piece.count:
-                packed.append(pack(piece.messages()))
+                packed.append(piece.without_gaps())
         else:
             packed.append(piece)
     line.put_together(items, packed, back, line.timed)

@@ -57,9 +57,9 @@ class Line:
     for none; ``noted`` of all that ever came are known to that.
 
     ``timed`` counts those with a deadline, but for those that are still returning: without any, a whole run can leave
-    unlooked at. ``gone`` counts
-    all that have left since this object was made: whoever looks from outside knows a message again by its
-    place, ``gone`` for the first in line.
+    unlooked at. (Of a stream, where nobody asks, it means nothing.) ``gone`` counts all that have left at the head
+    since this object was made: whoever looks from outside knows a message again by its place, ``gone`` for the first in
+    line. (From streams they leave anywhere.)
     """
 
     __slots__ = (

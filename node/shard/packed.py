@@ -8,7 +8,7 @@ import struct
 import sys
 from array import array
 from collections.abc import Iterable
-from itertools import repeat
+from itertools import compress, repeat
 from typing import Final
 
 from mayfly.node.shard.dialect import queue_ttl_of
@@ -20,11 +20,16 @@ COLUMNS_WITHOUT_ACQUIRED: Final = 10
 """In snapshots of shards below `cluster.versions.LEVEL_FAILED_DELIVERIES`: all returns counted, so how often a message
 came back is its ``delivery_count``."""
 INDEX: Final = 0
+OFFSET: Final = 1
 BODY_LENGTH: Final = 4
 ENQUEUED_MS: Final = 5
 DEADLINE_MS: Final = 6
 DELIVERY_COUNT: Final = 7
+STREAM_OFFSET: Final = DELIVERY_COUNT
+"""In a stream (`Message.stream_offset`)."""
 TTL_MS: Final = 8
+PRIORITY: Final = 9
+ACQUIRED_COUNT: Final = 10
 AS_PACKED: Final = -2
 """A ``queue_ttl_ms``: deadlines are those in the column."""
 UNKNOWN: Final = -2
@@ -79,8 +84,15 @@ def check_column(column: object, count: int) -> None:
 
 def unpack_column(column: object, count: int) -> Iterable[int]:
     """The numbers of a ``pack_column``; ShardError when they are not ``count``."""
+    least, numbers = raw_column(column, count)
+    return repeat(least, count) if numbers is None else [least + number for number in numbers]
+
+
+def raw_column(column: object, count: int) -> "tuple[int, array[int] | None]":
+    """The least number of a ``pack_column``, and how much each is above it, None where all are the same; ShardError
+    when they are not ``count``."""
     if isinstance(column, int):
-        return repeat(column, count)
+        return column, None
     check_column(column, count)
     assert isinstance(column, bytes)
     least, width = _HEAD.unpack_from(column)
@@ -88,29 +100,18 @@ def unpack_column(column: object, count: int) -> Iterable[int]:
     numbers.frombytes(column[_HEAD.size :])
     if _SWAP:
         numbers.byteswap()
-    return [least + number for number in numbers]
+    return least, numbers
 
 
-def last_of_column(column: object) -> int:
-    """The last number of a ``pack_column``, without a look at the others."""
+def number_in(column: object, place: int) -> int:
+    """The number in this place of a ``pack_column``, without a look at the others."""
     if isinstance(column, int):
         return column
     assert isinstance(column, bytes)
     least: int
     width: int
     least, width = _HEAD.unpack_from(column)
-    return least + int.from_bytes(column[-width:], "little")
-
-
-def at_row(column: object, row: int) -> int:
-    """One number of a ``pack_column``."""
-    if isinstance(column, int):
-        return column
-    assert isinstance(column, bytes)
-    least: int
-    width: int
-    least, width = _HEAD.unpack_from(column)
-    start = _HEAD.size + row * width
+    start = _HEAD.size + width * place
     return least + int.from_bytes(column[start : start + width], "little")
 
 
@@ -120,24 +121,31 @@ class Packed:
     Unless it is AS_PACKED, deadlines are by this ``queue_ttl_ms`` (-1 for none) or TTL rule (`node.shard.dialect`)
     instead of what their column says.
 
-    Some may leave from the middle, those with the earliest deadlines (RULES X2): ``count`` are left of ``rows``, and
-    the octets of ``dead`` are 1 where one has left, nothing while none has. ``order`` are the rows of those that are
-    left and have a deadline, the latest first, once that was asked for, and ``soonest_ms`` the earliest deadline.
+    ``size`` were packed, and ``count`` are there: of a stream, and where messages expire anywhere, some may have left
+    before those in front of them. Then ``there`` has a 1 for each place in which one still is, and a 0 for the others;
+    else it is None. ``order`` has the places of those that are there and have a deadline, the latest first, once that
+    was asked for, and ``soonest_ms`` is the earliest deadline (RULES X2).
     """
 
-    __slots__ = ("_with_ttl", "columns", "count", "dead", "order", "queue_ttl_ms", "rows", "soonest_ms")
+    __slots__ = ("_with_ttl", "columns", "count", "order", "queue_ttl_ms", "size", "soonest_ms", "there")
 
-    def __init__(self, count: int, columns: list[object], queue_ttl_ms: int = AS_PACKED) -> None:
+    def __init__(
+        self, size: int, columns: list[object], queue_ttl_ms: int = AS_PACKED, there: bytearray | None = None
+    ) -> None:
         """ShardError where the columns are not right."""
-        if count <= 0 or len(columns) != COLUMNS:
-            raise ShardError(f"{len(columns)} columns of {count} messages, {COLUMNS} of at least 1 expected")
-        self.count = count
-        self.rows = count
-        self.dead = bytearray()
+        if size <= 0 or len(columns) != COLUMNS:
+            raise ShardError(f"{len(columns)} columns of {size} messages, {COLUMNS} of at least 1 expected")
+        self.size = size
+        self.count = size
         self.order = _NO_ORDER
         self.soonest_ms = UNKNOWN
         self.columns = columns
         self.queue_ttl_ms = queue_ttl_ms
+        self.there = there
+        if there is not None:
+            self.count = there.count(1)
+            if len(there) != size or self.count + there.count(0) != size or not self.count:
+                raise ShardError(f"{len(there)} places of {size} messages, {self.count} of them taken")
         self._with_ttl = -1
 
     def messages(self) -> list[Message]:
@@ -152,86 +160,115 @@ class Packed:
     def _messages(self) -> list[Message]:
         return [Message(*numbers) for numbers in zip(*[self.column(number) for number in range(COLUMNS)], strict=True)]
 
+    def message(self, place: int) -> Message:
+        """The one in this place, whether it is there still or not."""
+        message = Message(*[number_in(column, place) for column in self.columns])
+        if self.queue_ttl_ms != AS_PACKED:
+            message.deadline_ms = deadline_ms(message.enqueued_ms, message.ttl_ms, self.queue_ttl_ms)
+        return message
+
     def column(self, number: int) -> Iterable[int]:
-        """What stands in one column, such as ``BODY_LENGTH``."""
-        numbers = unpack_column(self.columns[number], self.rows)
-        if self.dead:
-            return [number for number, dead in zip(numbers, self.dead, strict=True) if not dead]
-        return numbers
+        """What stands in one column, such as ``BODY_LENGTH``, of those that are there."""
+        column = self.columns[number]
+        if isinstance(column, int):
+            return repeat(column, self.count)
+        numbers = unpack_column(column, self.size)
+        return numbers if self.there is None else compress(numbers, self.there)
 
-    def bury(self, dead: bytes) -> None:
-        """Rows have left before. ShardError unless they say so of each row, and some are left."""
-        left = dead.count(0)
-        if len(dead) != self.rows or not left or left + dead.count(1) != self.rows:
-            raise ShardError(f"{self.rows} packed messages of which {len(dead)} are dead or not")
-        self.dead = bytearray(dead)
-        self.count = left
-
-    def first_deadline_ms(self) -> int:
-        """The earliest deadline of those that are left, -1 if none has one."""
-        if self.soonest_ms == UNKNOWN:
-            if self.order is not _NO_ORDER:
-                self._sort()
-            else:
-                self.soonest_ms = min([ms for ms in self._deadlines() if ms >= 0], default=-1)
-        return self.soonest_ms
-
-    def _deadlines(self) -> list[int]:
-        """Of those that are left."""
-        if self.queue_ttl_ms == AS_PACKED:
-            return list(self.column(DEADLINE_MS))
-        return [
-            deadline_ms(enqueued_ms, ttl_ms, self.queue_ttl_ms)
-            for enqueued_ms, ttl_ms in zip(self.column(ENQUEUED_MS), self.column(TTL_MS), strict=True)
-        ]
-
-    def _sort(self) -> None:
-        rows = range(self.rows)
-        left = [row for row in rows if not self.dead[row]] if self.dead else list(rows)
-        pairs = [(ms, row) for ms, row in zip(self._deadlines(), left, strict=True) if ms >= 0]
-        pairs.sort(reverse=True)
-        self.order = array("I", [row for _, row in pairs])
-        self.soonest_ms = pairs[-1][0] if pairs else -1
-
-    def take_soonest(self) -> Message:
-        """The one with the earliest deadline leaves; of several the one that came first."""
-        if not self.order:
-            self._sort()
-        row = self.order.pop()
-        if not self.dead:
-            self.dead = bytearray(self.rows)
-        self.dead[row] = 1
-        self.count -= 1
-        message = self._message_at(row)
-        self.soonest_ms = self._deadline_at(self.order[-1]) if self.order else -1
-        return message
-
-    def _message_at(self, row: int) -> Message:
-        columns = self.columns
-        message = Message(
-            at_row(columns[0], row), at_row(columns[1], row), at_row(columns[2], row), at_row(columns[3], row),
-            at_row(columns[4], row), at_row(columns[5], row), at_row(columns[6], row), at_row(columns[7], row),
-            at_row(columns[8], row), at_row(columns[9], row), at_row(columns[10], row),
-        )
-        message.deadline_ms = self._deadline_at(row)
-        return message
-
-    def _deadline_at(self, row: int) -> int:
-        if self.queue_ttl_ms == AS_PACKED:
-            return at_row(self.columns[DEADLINE_MS], row)
-        return deadline_ms(
-            at_row(self.columns[ENQUEUED_MS], row), at_row(self.columns[TTL_MS], row), self.queue_ttl_ms
-        )
+    def raw(self, number: int) -> "tuple[int, array[int] | None]":
+        """The same as `raw_column`, of those that are there."""
+        if self.there is None:
+            return raw_column(self.columns[number], self.size)
+        numbers = list(self.column(number))
+        least = min(numbers, default=0)
+        return least, array("Q", [each - least for each in numbers])
 
     def last(self, number: int) -> int:
-        """The last of what stands in one column."""
-        return last_of_column(self.columns[number])
+        """The last of what stands in one column, of all that were packed."""
+        return number_in(self.columns[number], self.size - 1)
+
+    def place_from(self, offset: int) -> int:
+        """The first place, of all that were packed, with this offset in its stream or a higher one."""
+        column = self.columns[STREAM_OFFSET]
+        low = offset - number_in(column, 0)
+        if low <= 0:
+            return 0
+        if low < self.size and number_in(column, low) == offset:
+            # No gap before it.
+            return low
+        low, high = 0, min(low, self.size)
+        while low < high:
+            middle = (low + high) // 2
+            if number_in(column, middle) < offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def is_at(self, place: int, offset: int) -> bool:
+        """Whether what has this offset is in this place, and there still."""
+        if place >= self.size or number_in(self.columns[STREAM_OFFSET], place) != offset:
+            return False
+        return self.there is None or self.there[place] != 0
+
+    def leave(self, place: int) -> None:
+        """The message in this place, which is there, leaves."""
+        if self.there is None:
+            self.there = bytearray(b"\1") * self.size
+        self.there[place] = 0
+        self.count -= 1
+        self._with_ttl = -1
+
+    def without_gaps(self) -> "Packed":
+        """Those that are there, packed anew."""
+        columns: list[object] = []
+        for number in range(COLUMNS):
+            column = self.columns[number]
+            columns.append(column if isinstance(column, int) else pack_column(list(self.column(number))))
+        return Packed(self.count, columns, self.queue_ttl_ms)
+
+    def at(self, number: int, place: int) -> int:
+        """What stands in one column of the message in that place."""
+        return number_in(self.columns[number], place)
 
     def retime(self, queue_ttl_ms: int) -> None:
         """Deadlines are by this TTL of the queue from now on, -1 for none (RULES T12)."""
         self.queue_ttl_ms = queue_ttl_ms
         self.order = _NO_ORDER
         self.soonest_ms = UNKNOWN
+
+    def first_deadline_ms(self) -> int:
+        """The earliest deadline of those that are there, -1 if none has one."""
+        if self.soonest_ms == UNKNOWN:
+            self.soonest_ms = min([ms for ms in self._deadlines() if ms >= 0], default=-1)
+        return self.soonest_ms
+
+    def _deadlines(self) -> list[int]:
+        """Of those that are there."""
+        if self.queue_ttl_ms == AS_PACKED:
+            return list(self.column(DEADLINE_MS))
+        return [
+            deadline_ms(enqueued_ms, ttl_ms, self.queue_ttl_ms)
+            for enqueued_ms, ttl_ms in zip(list(self.column(ENQUEUED_MS)), list(self.column(TTL_MS)), strict=True)
+        ]
+
+    def _deadline_at(self, place: int) -> int:
+        if self.queue_ttl_ms == AS_PACKED:
+            return self.at(DEADLINE_MS, place)
+        return deadline_ms(self.at(ENQUEUED_MS, place), self.at(TTL_MS, place), self.queue_ttl_ms)
+
+    def take_soonest(self) -> Message:
+        """The one with the earliest deadline, of several the one that came first, leaves. There must be one."""
+        if not self.order:
+            there = self.there
+            places = [place for place in range(self.size) if there is None or there[place]]
+            pairs = [(ms, place) for ms, place in zip(self._deadlines(), places, strict=True) if ms >= 0]
+            pairs.sort(reverse=True)
+            self.order = array("I", [place for _, place in pairs])
+        place = self.order.pop()
+        self.leave(place)
+        self.soonest_ms = self._deadline_at(self.order[-1]) if self.order else -1
+        return self.message(place)
 
     def timed(self) -> int:
         """How many have a deadline. It takes next to no time, but for the first time when only some have TTLs of their
@@ -251,10 +288,10 @@ class Packed:
     def check(self, most: int) -> None:
         """ShardError unless each column is one, so that nothing is found out later. As many messages as there are
         octets for, or ``most`` of which nothing takes any, may be in it."""
-        if self.count > most and all(isinstance(column, int) for column in self.columns):
-            raise ShardError(f"{self.count} messages that nothing tells apart, {most} at most expected")
+        if self.size > most and all(isinstance(column, int) for column in self.columns):
+            raise ShardError(f"{self.size} messages that nothing tells apart, {most} at most expected")
         for column in self.columns:
-            check_column(column, self.rows)
+            check_column(column, self.size)
 
 
 def pack(messages: list[Message]) -> Packed:

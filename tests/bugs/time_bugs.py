@@ -134,4 +134,28 @@ TIME_BUGS = [
         OTHERS + "test_c1_t4_each_replica_judging_by_its_own_clock",
         "Error",
     ),
+    Bug(
+        "foretells what stays behind a live message",
+        "node/shard/outlook.py",
+        "stays[number] = gone < part.count",
+        "stays[number] = gone < 0",
+        "tests/node/shard/test_outlook.py::test_r2_what_is_foretold_is_what_then_happens",
+        "counted.expired == found.expire",
+    ),
+    Bug(
+        "foretells deaths after the end of a lease",
+        "node/shard/outlook.py",
+        "until_ms = [min(end_ms, time_ms + outlook.lease_ends_in_ms) for end_ms in until_ms]",
+        "until_ms = until_ms[:]",
+        "tests/node/shard/test_outlook.py::test_r2_what_is_foretold_is_what_then_happens",
+        "counted.expired == found.expire",
+    ),
+    Bug(
+        "tries a policy without its TTL for what is queued",
+        "node/shard/trial.py",
+        "ttl_rule(dialect, ttl_ms) if terms.ttl_retroactive else AS_PACKED",
+        "AS_PACKED",
+        "tests/node/shard/test_outlook.py::test_r3_what_a_trial_says_is_what_then_happens",
+        "found.expire",
+    ),
 ]

@@ -28,6 +28,8 @@ BIG: Final = 1
 """The queue that has much."""
 BESIDE: Final = 2
 """Another one, with a consumer and a message or two."""
+STREAM: Final = 3
+"""A stream, where there is one."""
 FIRST_OF_MANY: Final = 1_000
 MINE: Final = 900_000
 """A consumer of the big queue that the command is about."""
@@ -112,6 +114,19 @@ class World:
             header = b"\0\x3c" + bytes(10) + b"\0\x80" + bytes((len(message_id),)) + message_id.encode()
         self.c.encode_publish_later(parts, (queue,), -1, b"\0\1k", header, b"body", (self.c.AFTER, after_ms))
         return b"".join(parts)
+
+    def publish_kept(self, count: int, ttl_ms: int) -> bytes:
+        """To the stream, each with a TTL of its own and one of a few keys."""
+        parts: list[bytes] = []
+        for number in range(count):
+            key = b"\0\1%d" % (number % 8)
+            self.c.encode_publish_kept(parts, (STREAM,), -1, key, b"h", b"body", None, ttl_ms + 7919 * number % 10_007)
+        return b"".join(parts)
+
+    def ensure_stream(self) -> None:
+        """There is one, with keys and markers."""
+        if self.shard.queue(STREAM) is None:
+            self.create(STREAM, is_stream=True, marker_ttl_ms=100_000, key_index=True)
 
     def cancel(self, message_id: str) -> bytes:
         digest = self.modules.message_id.digest_of(message_id.encode())
@@ -242,6 +257,13 @@ def late(world: World, n: int) -> None:
     world.time_ms += 1_000
 
 
+def a_stream(world: World, n: int) -> None:
+    """Messages with TTLs of their own, of a few keys."""
+    world.ensure_stream()
+    for _ in range(n):
+        world.entry(world.publish_kept(1, 100_000))
+
+
 def held(world: World, n: int) -> None:
     world.attach(BIG, 10)
     world.fill(BIG, n)
@@ -347,7 +369,7 @@ BURDENS: list[Burden] = [
     scheduled,
     nothing, queues, leases, deadlines, tombstones, waiting_consumers, full_consumers, priorities, single_active,
     sessions, getters, ready, priority_levels, late, held, returned, returning, much_returning, unserved, overfull,
-    orphans, orphans_that_die, deaths, parked, lanes, lane, sources,
+    orphans, orphans_that_die, deaths, parked, lanes, lane, sources, a_stream,
 ]  # fmt: skip
 
 
@@ -401,6 +423,27 @@ def publish_later(world: World) -> Callable[[], object]:
 def publish_that_waits_no_more(world: World) -> Callable[[], object]:
     world.lead(world.update([BIG], allow_schedule=True))
     return by_session(world, world.publish_later(BIG, 0))
+
+
+@act("PUBLISH_KEPT")
+def publish_kept(world: World) -> Callable[[], object]:
+    world.ensure_stream()
+    return by_session(world, world.publish_kept(1, 1_000))
+
+
+@act("DELETE_OFFSET")
+def delete_offset(world: World) -> Callable[[], object]:
+    world.ensure_stream()
+    world.entry(world.publish_kept(1, 1_000))
+    stream = world.shard.queue(STREAM).stream
+    return by_session(world, world.c.encode_delete_offset(STREAM, stream.next_offset // 2))
+
+
+@act("PURGE_KEY")
+def purge_key(world: World) -> Callable[[], object]:
+    world.ensure_stream()
+    world.entry(world.publish_kept(1, 1_000))
+    return by_session(world, world.c.encode_purge_key(STREAM, b"0", 1 << 40))
 
 
 @act("CHANGE_SCHEDULED")
@@ -722,6 +765,7 @@ GROWS: Final[dict[tuple[str, str], str]] = {
     )
 } | {
     ("LANE_CLOSED: lane_closed", "lane"): "releases all that waits in the lane",
+    ("PUBLISH_KEPT: publish_kept", "a_stream"): "looks at each run of deadlines when another is made, once in 2048",
     ("DETACH: detach_and_return", "held"): "looks once at each message that comes back",
 } | {
     ("UPDATE_QUEUES: update_retroactively", burden): "marks each piece of packed messages"
