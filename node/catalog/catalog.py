@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final
 
-from mayfly.cluster.versions import LEVEL_TTL_DIALECTS
+from mayfly.cluster.versions import LEVEL_STREAMS, LEVEL_TTL_DIALECTS
 from mayfly.node.catalog import refusals, snapshot
 from mayfly.node.catalog.changes import Changes, Versions
 from mayfly.node.catalog.commands import Bind, CatalogCommand, DeclareExchange, DeclareQueue, SetPolicy
@@ -42,6 +42,7 @@ from mayfly.node.catalog.records import (
 from mayfly.node.catalog.results import CatalogResult, Refusal
 from mayfly.node.catalog.snapshot import ReadingInSteps, SnapshotInSteps
 from mayfly.node.catalog.state import CatalogState
+from mayfly.node.catalog.streams import switches_ttls_on
 from mayfly.node.catalog.switches import Switches, without
 from mayfly.node.catalog.ttl_dialects import POLICY_KEY, RABBITMQ, ttl_dialect
 
@@ -212,12 +213,14 @@ class Catalog(Versions):
         return queue if may_access(queue, node_id, connection) else refusals.exclusive_lock(vhost, name)
 
     def inspect_queue(self, command: DeclareQueue) -> QueueRecord | Refusal | None:
-        """What the command would meet now: the equivalent queue, a Refusal, or None: it would make one."""
+        """What the command would meet now: the equivalent queue, a Refusal, or None: it would make or change one."""
         try:
             self._state.switches.check_arguments(command.vhost, command.name, command.arguments)
             queue = existing_queue(self._state.existing_vhost(command.vhost), command, self._state.level)
             if queue is None:
                 new_queue_settings(command, self._state.level)
+            elif switches_ttls_on(command.arguments, queue.arguments) and self._state.level >= LEVEL_STREAMS:
+                return None  # It changes one.
             return queue
         except Refusal as refusal:
             return refusal.with_traceback(None)

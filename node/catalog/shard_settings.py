@@ -7,6 +7,7 @@ from typing import Any, Final
 from mayfly.cluster.versions import LEVEL_QUORUM_PRIORITIES
 from mayfly.node.catalog import Catalog, QueueRecord, delayed_retries
 from mayfly.node.catalog.arguments import queue_type
+from mayfly.node.catalog.stream_ttls import LEAST_MS
 from mayfly.node.catalog.streams import STREAM
 from mayfly.node.catalog.ttl_dialects import LAVINMQ, OTTERMQ, RABBITMQ
 from mayfly.node.shard.settings import DROP_HEAD, MAX_NUMBER, ShardQueueSettings, encode_terms
@@ -67,6 +68,8 @@ def shard_settings(
         retry_counts_all=False if retries is None else retries.counts_all,
         retry_jitter_ppm=0 if retries is None else retries.jitter_ppm,
         is_stream=kind == STREAM,
+        marker_ttl_ms=settings.marker_ttl_ms,
+        key_index=settings.key_index,
     )
 
 
@@ -117,6 +120,15 @@ def allows_schedules(catalog: Catalog, record: QueueRecord) -> bool:
     if not record.settings.allow_schedule and not catalog.a_policy_says("allow-schedule", record.vhost):
         return False
     return catalog.effective_settings(record).allow_schedule
+
+
+def stream_ttl_floor_ms(catalog: Catalog, record: QueueRecord) -> int:
+    """The least TTL that a message has in this stream (RULES J2): that of its markers, else a second; -1 where
+    publishes may not say how long they live."""
+    settings = catalog.effective_settings(record)
+    if not settings.allow_msg_ttl:
+        return -1
+    return LEAST_MS if settings.marker_ttl_ms is None else settings.marker_ttl_ms
 
 
 def _at_most(limit: int | None) -> int | None:

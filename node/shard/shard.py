@@ -102,7 +102,7 @@ class Shard:
         state = self._state
         data = state.data
         if not 0 <= start <= end <= len(data):
-            raise ShardError(f"batch from {start} to {end} in an entry of {len(data)} bytes")
+            commands.check_without_body(data, start, end)
         results: list[object] = []
         position = start
         try:
@@ -112,7 +112,7 @@ class Shard:
                     position = apply_publishes(state, position, end)
                 elif kind == commands.SETTLE:
                     position = settle.apply_settle(state, required(session), position, end)
-                elif kind == commands.PUBLISH_LATER:
+                elif kind == commands.PUBLISH_LATER or kind == commands.PUBLISH_KEPT:
                     position = apply_publish_later(state, position, end)
                 elif kind < commands.EXPIRE_DUE:
                     position = apply_client_command(state, kind, session, position, end, results)

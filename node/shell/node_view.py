@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mayfly.cluster.host.rebuilds import ADVICE, of_nodes
 from mayfly.cluster.transport.counters import PeerCounters
 from mayfly.node.broker.broker import Broker
 from mayfly.node.engine.drain import NOT_DRAINING
@@ -78,6 +79,10 @@ class NodeView:
         them, a leader is to be known; the others are for the nodes that have them to say. Alarms don't count: they
         block publishers, on every node, and the consumers that end them need nodes to connect to. A full disk does:
         nothing is served behind it."""
+        beyond_repair = self._node.engine.host.beyond_repair(self._node.now_ms())
+        if beyond_repair:
+            damaged = "; ".join(f"group {id} is damaged on {of_nodes(nodes)}" for id, nodes in beyond_repair.items())
+            return False, f"{damaged}, {ADVICE}"
         if not self._node.catching_up.serving:
             return False, "starting: the catalog is not up to date yet"
         if self._node.engine.no_room is not None:
