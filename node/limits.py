@@ -43,6 +43,10 @@ LARGE_PUBLISH_BYTES: Final = 4 * MIB
 """What one channel has published at once goes to its shards one after the other if it is larger, counted for each
 shard: far above what one read of a socket brings for a few queues."""
 
+LARGE_BODY_BYTES: Final = MIB
+"""A message with a larger body goes this way in any case, and in pieces (`cluster.group.pieces`): no write, frame or
+turn has more than some of them."""
+
 LARGE_PUBLISHES_BYTES: Final = 32 * MIB
 """Of that so much is under way from one node at a time, or one message: two of 16 MiB, so that one that waits for a
 shard without a leader does not stop all others."""

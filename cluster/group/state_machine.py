@@ -77,12 +77,18 @@ class StateMachine(Protocol):
     for every session that ends, then `finish`.
     """
 
+    def goes_by_stamps(self) -> bool:
+        """Whether the next entry's `begin` is told the stamps as they are in it, those of a new leader maybe behind the
+        ones before; else the group's clock, which never goes back (RULES C2)."""
+        ...
+
     def begin(self, index: int, time_ms: int, led_ms: int, data: bytes) -> None:
         """An entry begins; `data` is its whole payload and stays readable while a message in it lives."""
         ...
 
     def apply(self, session: SessionKey | None, start: int, end: int) -> Sequence[object]:
-        """Apply the commands in `data[start:end]`; the results of those that answer, in order.
+        """Apply the commands in `data[start:end]`; the results of those that answer, in order. Of a single command the
+        body, its last part, may stand beyond `data` (`cluster.group.pieces`): then `end` does as well.
 
         `session` is None for commands of the group's leader. Raises BadCommand."""
         ...

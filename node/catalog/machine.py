@@ -16,6 +16,7 @@ from mayfly.cluster.group.state_machine import (
     RestoreSteps,
     SnapshotSteps,
 )
+from mayfly.cluster.versions import LEVEL_CATALOG_CLOCK
 from mayfly.node.catalog import (
     Catalog,
     CatalogState,
@@ -52,6 +53,10 @@ class CatalogMachine:
         self._touched = False
         self._dead: list[int] = []
         self._removed: list[QueueRecord] = []
+
+    def goes_by_stamps(self) -> bool:
+        """As all replicas did that may still be there, below `LEVEL_CATALOG_CLOCK`."""
+        return self.catalog.level < LEVEL_CATALOG_CLOCK
 
     def begin(self, index: int, time_ms: int, led_ms: int, data: bytes) -> None:
         """An entry begins."""

@@ -14,6 +14,7 @@ from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.settings import MAX_NUMBER
 from mayfly.node.shard.state import State
 from mayfly.node.shard.stream_delivery import deliver_stream
+from mayfly.node.shard.stream_expiry import drop_oldest, expire
 
 _FEW_CONSUMERS: Final = 32
 _WORTH_COUNTING_BYTES: Final = 1024
@@ -102,12 +103,11 @@ def put_back(state: State, queue: Queue, message: Message) -> None:
 
 def _serve_stream(state: State, queue: Queue) -> None:
     """The same of a stream: what is too old leaves before anything is delivered (RULES T5), what is too much after."""
-    if queue.ready.timed:
-        _expire_head(state, queue, queue.ready)
+    expire(state, queue)
     if queue.consumers.bands:
         deliver_stream(state, queue)
     if queue.drops:
-        _drop_heads(state, queue)
+        drop_oldest(state, queue)
     note_due(state, queue)
 
 

@@ -353,6 +353,9 @@ class _WatchedShard:
     def publish(self, parts: list[bytes], size_bytes: int, done: OnDone | None) -> None:
         self._inner.publish(parts, size_bytes, done)
 
+    def publish_in_pieces(self, parts: list[bytes], size_bytes: int, done: OnDone | None) -> None:
+        self._inner.publish_in_pieces(parts, size_bytes, done)
+
     def entry(self, index: int) -> bytes:
         return self._inner.entry(index)
 

@@ -154,6 +154,14 @@ def _draw_scenario(seed: int) -> Scenario:
     scenario = with_transactions(scenario) if stream(seed, "transactions").random() < 0.5 else scenario
     scenario = with_reluctant(scenario) if stream(seed, "reluctant").random() < 0.3 else scenario
     scenario = replace(scenario, streams=stream(seed, "streams").random() < 0.5)
+    cutting = stream(seed, "pieces")
+    if cutting.random() < 0.5:
+        cut = replace(
+            scenario.node_profile,
+            large_body_bytes=cutting.choice((100, 1_000)),
+            piece_bytes=cutting.choice((700, 1_000, 2_000)),
+        )
+        scenario = replace(scenario, node_profile=cut)
     placing = stream(seed, "placing")
     if placing.random() < 0.4 and not takes_data and not scenario.absent:
         # Few copies: nothing may be lost for good then, and one clock may be all that a group has.

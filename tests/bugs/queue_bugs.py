@@ -357,7 +357,7 @@ QUEUE_BUGS = [
     ),
     Bug(
         "has messages wait for a delayed exchange half as long as was asked",
-        "node/shard/publish.py",
+        "node/shard/rescheduling.py",
         "    return state.time_ms + due_ms if form == AFTER else due_ms\n",
         "    return state.time_ms + due_ms // 2 if form == AFTER else due_ms\n",
         "tests/node/broker/test_delayed_exchanges.py::"
@@ -395,6 +395,30 @@ QUEUE_BUGS = [
         "    if queue.waits_for_earlier:\n        return\n    for message in _take_due",
         "    for message in _take_due",
         "tests/node/shard/test_delayed.py::test_s1_what_is_due_waits_for_what_has_not_arrived",
+        "assert",
+    ),
+    Bug(
+        "delivers what was cancelled",
+        "node/shard/rescheduling.py",
+        "        state.release_all(taken)\n",
+        "        for message in taken:\n            queue.wait(message, digest)\n",
+        "tests/node/shard/test_rescheduling.py::test_s4_what_is_cancelled_is_never_delivered",
+        "assert",
+    ),
+    Bug(
+        "says of what left a run before that it waits",
+        "node/shard/run.py",
+        "        self.digests = self.digests[count * DIGEST_BYTES :]\n",
+        "        self.digests = self.digests[0:]\n",
+        "tests/node/shard/test_rescheduling.py::test_s4_a_schedule_finds_what_waits_under_an_id",
+        "Error",
+    ),
+    Bug(
+        "forgets the ids of what waits in a lane when a queue comes back",
+        "node/shard/departing.py",
+        "        digest = lane.first_digest()\n",
+        "        digest = NO_DIGEST\n",
+        "tests/node/shard/test_moves.py::test_s4_what_has_come_back_out_of_a_lane_is_cancelled_too",
         "assert",
     ),
     Bug(
