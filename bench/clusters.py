@@ -125,8 +125,8 @@ class Broker(ABC):
         """Which it is, in words."""
 
     @abstractmethod
-    def three_nodes(self) -> AbstractContextManager[ReplicatedCluster]:
-        """Three nodes without data of before, on loopback; they end with the block."""
+    def three_nodes(self) -> AbstractContextManager[Cluster]:
+        """Three nodes without data of before, on loopback; they end with the block. Faults take a ReplicatedCluster."""
 
     @abstractmethod
     def single_node(self) -> AbstractContextManager[Cluster]:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from bench.comparison import MAYFLY, RABBITMQ, Compared, Results, compare, ratio
+from bench.comparison import JETSTREAM, MAYFLY, PEERS, RABBITMQ, Compared, Results, compare, ratio
 
 LAVINMQ_RATE: Final = 179_000
 LAVINMQ_CPU_US: Final = 5.4
@@ -26,11 +26,14 @@ def excerpt(results: Results) -> list[str]:
     """A few rows, for the README."""
     about = results.about
     rows = [each for each in compare(results) if each.row.figure in EXCERPT]
-    lines = ["| load | MayflyMQ | RabbitMQ | ratio |", "|---|---|---|---|"]
-    lines += [f"| {each.row.title} | {_ours(each)} | {_theirs(each)} | {_ratio(each)} |" for each in rows]
+    lines = [f"| load | MayflyMQ | {RABBITMQ} | {JETSTREAM} |", "|---|---|---|---|"]
+    lines += [
+        f"| {each.row.title} | {_ours(each)} | {_theirs(each, RABBITMQ)} | {_theirs(each, JETSTREAM)} |"
+        for each in rows
+    ]
     return [
-        f"{about['date'][:10]}, {about['machine']}: MayflyMQ {about[MAYFLY]}, RabbitMQ {about[RABBITMQ]}. "
-        "Medians; all rows, every run and the commands are in "
+        f"{about['date'][:10]}, {about['machine']}: MayflyMQ {about[MAYFLY]}, {_versions(results)}. "
+        "Medians, and how many times the peer's figure ours is; all rows, every run and the commands are in "
         "[docs/measurements/benchmarks.md](docs/measurements/benchmarks.md). "
         f"{verdict(results)}",
         "", *lines, "", *lavinmq(results),
@@ -39,9 +42,9 @@ def excerpt(results: Results) -> list[str]:
 
 def verdict(results: Results) -> str:
     """Which aims are not met, or not known to be, and whether anything failed."""
-    rows = compare(results)
-    unmet = [each.row.title for each in rows if each.met is False]
-    unknown = [each.row.title for each in rows if each.met is None and each.row.aim is not None]
+    aims = [(f"{each.row.title} ({aim})", each.met(aim)) for each in compare(results) for aim in each.row.aims]
+    unmet = [title for title, met in aims if met is False]
+    unknown = [title for title, met in aims if met is None]
     words = "Of the aims there these are not met: " + "; ".join(unmet) if unmet else "All the aims there are met"
     if unknown:
         words += ", but for those not known: " + "; ".join(unknown)
@@ -57,25 +60,24 @@ def about(results: Results) -> list[str]:
         f"`{about['command']}`, {about['date']}, commit {about['commit']}.",
         f"Machine: {about['machine']}; load average {about['load_before']} before, {about['load_after']} after; "
         f"{about['took']}.",
-        f"MayflyMQ {about[MAYFLY]}; RabbitMQ {about[RABBITMQ]}. Everything on this machine, over loopback.",
+        f"MayflyMQ {about[MAYFLY]}; {_versions(results)}. Everything on this machine, over loopback.",
         f"Figures are medians. {about['plan']}",
     ]
     return [f"- {line}" for line in lines]
 
 
 def aims_table(results: Results) -> list[str]:
-    """Both brokers, ratio, aim, and whether it is met."""
+    """All brokers, with how many times a peer's figure ours is, the aims, and whether they are met."""
     lines = [
-        "| load | MayflyMQ | RabbitMQ | ratio | aim | met | cores used by others, at most (MayflyMQ, RabbitMQ) |",
-        "|---|---|---|---|---|---|---|",
+        f"| load | MayflyMQ | {' | '.join(PEERS)} | aims | met | cores used by others, at most, in the same order |",
+        "|---" * (len(PEERS) + 5) + "|",
     ]
+    shown = {None: "?", True: "yes", False: "**no**"}
     for each in compare(results):
-        aim = "" if each.row.aim is None else str(each.row.aim)
-        met = {None: "" if each.row.aim is None else "?", True: "yes", False: "**no**"}[each.met]
-        lines.append(
-            f"| {each.row.title} | {_ours(each)} | {_theirs(each)} | {_ratio(each)} | {aim} | {met} "
-            f"| {_others(results, each)} |"
-        )
+        peers = " | ".join(_theirs(each, peer) for peer in PEERS)
+        aims = "; ".join(str(aim) for aim in each.row.aims)
+        met = "; ".join(shown[each.met(aim)] for aim in each.row.aims)
+        lines.append(f"| {each.row.title} | {_ours(each)} | {peers} | {aims} | {met} | {_others(results, each)} |")
     return lines
 
 
@@ -101,29 +103,31 @@ def failures(results: Results) -> list[str]:
 
 def runs_table(results: Results) -> list[str]:
     """The figures of every run."""
-    lines = ["| figure | MayflyMQ | RabbitMQ |", "|---|---|---|"]
+    brokers = (MAYFLY, *PEERS)
+    lines = [f"| figure | {' | '.join(brokers)} |", "|---" * (len(brokers) + 1) + "|"]
     for each in compare(results):
         figure, decimals = each.row.figure, each.row.decimals
         cells = [
-            ", ".join(_number(value, decimals) for value in results.values(broker, figure))
-            for broker in (MAYFLY, RABBITMQ)
+            ", ".join(_number(value, decimals) for value in results.values(broker, figure)) for broker in brokers
         ]
-        lines.append(f"| {each.row.title} | {cells[0]} | {cells[1]} |")
+        lines.append(f"| {each.row.title} | {' | '.join(cells)} |")
     return lines
+
+
+def _versions(results: Results) -> str:
+    return ", ".join(f"{peer} {results.about[peer]}" for peer in PEERS)
 
 
 def _ours(each: Compared) -> str:
     return "failed" if each.ours is None else _number(each.ours, each.row.decimals)
 
 
-def _theirs(each: Compared) -> str:
-    if each.theirs is not None:
-        return _number(each.theirs, each.row.decimals)
-    return f"{each.row.reference} (reference)" if each.row.reference else "-"
-
-
-def _ratio(each: Compared) -> str:
-    return "" if each.ours is None or not each.theirs else ratio(each.ours, each.theirs)
+def _theirs(each: Compared, peer: str) -> str:
+    theirs = each.theirs.get(peer)
+    if theirs is not None:
+        of_ours = "" if each.ours is None or not theirs else f" ({ratio(each.ours, theirs)})"
+        return _number(theirs, each.row.decimals) + of_ours
+    return f"{each.row.reference} (reference)" if each.row.reference and peer == RABBITMQ else "-"
 
 
 def _number(value: float, decimals: int) -> str:
@@ -132,7 +136,5 @@ def _number(value: float, decimals: int) -> str:
 
 def _others(results: Results, each: Compared) -> str:
     figure = each.row.figure.partition(".")[0] + ".other_cores"
-    return ", ".join(
-        f"{max(values):.2f}" if values else "-"
-        for values in (results.values(MAYFLY, figure), results.values(RABBITMQ, figure))
-    )
+    measured = (results.values(broker, figure) for broker in (MAYFLY, *PEERS))
+    return ", ".join(f"{max(values):.2f}" if values else "-" for values in measured)

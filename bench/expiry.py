@@ -1,6 +1,6 @@
 """Expiry at scale: many messages with deadlines, many queues with leases, many dead letters.
 
-    python bench/expiry.py [--divide-by 10] [--only dead,waiting,leases,policies] [--skip-rabbitmq] [--source]
+    python bench/expiry.py [--divide-by 10] [--only dead,waiting,leases,policies] [--alone] [--source]
                            [--write PAGE]
 
 Three MayflyMQ nodes on loopback, started afresh for every part, and three RabbitMQ nodes with quorum queues for what
@@ -36,6 +36,7 @@ from bench.expiry_report import dead_table, heading, lease_table, policy_table, 
 from bench.machine import only_benchmark
 from bench.marked_page import write_figures
 from bench.mayfly_cluster import Mayfly
+from bench.newer_peers import newer_peers
 from bench.policy_spread import measure_changes
 from bench.rabbitmq_cluster import Rabbitmq
 from bench.silence import LongestSilence
@@ -364,7 +365,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--divide-by", type=int, default=1, metavar="N", help="an Nth of the sizes")
     parser.add_argument("--only", default="dead,waiting,leases,policies", help="parts, with commas between")
-    parser.add_argument("--skip-rabbitmq", action="store_true")
+    parser.add_argument("--alone", action="store_true", help="MayflyMQ without RabbitMQ")
     parser.add_argument("--source", action="store_true", help="run this tree uncompiled, not the installed package")
     parser.add_argument("--write", type=Path, help="a page with a place for the figures")
     arguments = parser.parse_args()
@@ -374,12 +375,13 @@ def main() -> None:
     size = arguments.divide_by
     dead, waiting, due, leases = 100_000 // size, 1_000_000 // size, 20_000 // size, 100_000 // size
     few = 600 if size == 1 else 300
-    beside = Rabbitmq.installed() and not arguments.skip_rabbitmq
+    rabbitmq = Rabbitmq(newer_peers())
+    beside = rabbitmq.installed() and not arguments.alone
     tables: list[str] = []
     theirs: dict[str, dict[str, float]] = {}
     their_leases: dict[str, float] = {}
     if beside and parts & {"dead", "leases"}:
-        with Rabbitmq().three_nodes() as cluster:
+        with rabbitmq.three_nodes() as cluster:
             if "leases" in parts:
                 their_leases = show("RabbitMQ leases", measure_leases(cluster, few, until_gone=False))
             if "dead" in parts:

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from bench.amqpload import Amqpload
 from bench.clusters import ROOT, START_S, BrokerFailed, Cluster, answers, running, until_spread, wait_until
+from bench.load_generator import LoadGenerator
 
 BASE_PORT: Final = int(os.environ.get("BASE_PORT", "9500"))
 _HTTP_OFFSET: Final = 10_000
@@ -87,7 +87,7 @@ class Load:
 
     def __init__(self) -> None:
         """Raises BrokerFailed if it can't be built."""
-        self._amqpload = Amqpload()
+        self._amqpload = LoadGenerator()
 
     def run(self, cluster: Cluster, **options: Any) -> dict[str, Any]:
         """One run with these options, on quorum queues, publishers and consumers on different nodes; its result. Raises

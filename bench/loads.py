@@ -1,10 +1,10 @@
-"""The loads of the comparison: what `amqpload` is told for each, and the figures that come of it."""
+"""The loads of the comparison: what the load generator is told for each, and the figures that come of it."""
 
 from dataclasses import dataclass
 from typing import Final
 
-from bench.amqpload import Amqpload, figures
 from bench.clusters import Cluster
+from bench.load_generator import LoadGenerator, figures
 
 THROUGH: Final = 200_000
 """Messages that go through the broker before its memory is measured, and that are published and then consumed."""
@@ -37,7 +37,7 @@ class Timing:
 
 
 def stages(name: str, timing: Timing, rate: str = "HALF") -> dict[str, list[str]]:
-    """The runs of `amqpload` that make up a load, by the name of their figures. `rate` is for "half" alone."""
+    """The runs of the load generator that make up a load, by the name of their figures. `rate` is for "half" alone."""
     if name == "memory":
         return {"memory": [*_KILOBYTE, "--count", str(THROUGH), "--delete-start"]}
     if name == "through":
@@ -51,14 +51,14 @@ def stages(name: str, timing: Timing, rate: str = "HALF") -> dict[str, list[str]
 
 
 def measure_load(
-    amqpload: Amqpload, cluster: Cluster, name: str, timing: Timing, half_rate: float | None
+    generator: LoadGenerator, cluster: Cluster, name: str, timing: Timing, half_rate: float | None
 ) -> dict[str, float]:
     """One run of a load; its figures, as "load.figure"."""
     if name == "half" and not half_rate:
         raise ValueError("half of the maximum is not known: the load a1k has not run")
     measured = {}
     for stage, options in stages(name, timing, f"{half_rate or 0:.0f}").items():
-        for key, value in figures(amqpload.run(cluster, options)).items():
+        for key, value in figures(generator.run(cluster, options)).items():
             measured[f"{stage}.{key}"] = value
         if stage == "half" and half_rate:
             measured["half.rate"] = half_rate

@@ -21,9 +21,9 @@ from typing import Any, Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT))
-from bench.amqpload import Amqpload
 from bench.clusters import BrokerFailed, Cluster, page
 from bench.growth_cluster import Measuring
+from bench.load_generator import PROGRAMS, LoadGenerator
 from bench.machine import anonymous_bytes, describe_machine, load_average, only_benchmark, resident_bytes
 
 _MIB: Final = 1024 * 1024
@@ -80,7 +80,7 @@ def measure(messages: int, size: int, limit_bytes: int, source: bool) -> bool:
     free = shutil.disk_usage(tempfile.gettempdir()).free
     if needed > free:
         raise BrokerFailed(f"{needed / 1e9:.0f} GB are needed in {tempfile.gettempdir()}, {free / 1e9:.0f} are free")
-    program = str(Amqpload().program)
+    program = str(LoadGenerator().folder / PROGRAMS["amqp"])
     settings = {"memory_limit_bytes": limit_bytes} if limit_bytes else {}
     within = True
     with Measuring(source).nodes(**settings) as cluster:

@@ -21,9 +21,9 @@ from typing import Any, Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT))
-from bench.amqpload import Amqpload
 from bench.clusters import BrokerFailed
 from bench.compiled_stacks import record
+from bench.load_generator import LoadGenerator
 from bench.machine import describe_machine, load_average, only_benchmark
 from bench.machine_limits import Limit, measure_limits
 from bench.marked_page import write_figures
@@ -88,7 +88,7 @@ def profile(cluster: MayflyCluster, load: list[str], seconds: int, compiled: boo
     """Run a load and sample the nodes meanwhile."""
     results: list[dict[str, Any]] = []
     words = [*load, "--seconds", str(seconds + 4 * _WARM_UP_S), "--delete-start", "--delete-end"]
-    running = threading.Thread(target=lambda: results.append(Amqpload().run(cluster, words)))
+    running = threading.Thread(target=lambda: results.append(LoadGenerator().run(cluster, words)))
     before = sum(cluster.metric("mayfly_raft_commit_index"))
     running.start()
     # It may have to wait for another benchmark to end.

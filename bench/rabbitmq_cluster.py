@@ -1,4 +1,4 @@
-"""Nodes of the packaged RabbitMQ for benchmarks, by the script in ../shared/bench."""
+"""Nodes of RabbitMQ for benchmarks, today's or the packaged one, by the script in ../shared/bench."""
 
 import os
 import subprocess
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.clusters import NODES, SHARED, Broker, BrokerFailed, Cluster, ReplicatedCluster, wait_until
+from bench.newer_peers import package_version
 
 # Not the port of `rabbitmq-cluster` when it is started by hand.
 BASE_PORT: Final = int(os.environ.get("RMQ_PORT", "5781"))
@@ -22,8 +23,10 @@ _CALM_S: Final = 3
 class Script:
     """`rabbitmq-cluster`, with a folder for its data."""
 
-    def __init__(self, port: int, folder: str) -> None:
+    def __init__(self, port: int, folder: str, root: Path | None) -> None:
         self._environment = {**os.environ, "RMQ_BASE": folder, "RMQ_PORT": str(port)}
+        if root is not None:
+            self._environment["RMQ_ROOT"] = str(root)
 
     def ask(self, *words: str) -> str:
         """What it answers. Raises BrokerFailed with its words if it fails."""
@@ -79,48 +82,47 @@ class RabbitmqCluster(ReplicatedCluster):
 
 
 class Rabbitmq(Broker):
-    """The server that Debian packages."""
+    """Today's server in the root folder that `newer-peers` makes, or without one the server that Debian packages."""
 
     name = "RabbitMQ"
 
-    @staticmethod
-    def installed() -> bool:
+    def __init__(self, root: Path | None) -> None:
+        self._root = root
+
+    def installed(self) -> bool:
         """Whether it can be started here."""
-        return SHARED.is_dir() and Path("/usr/lib/rabbitmq/bin/rabbitmq-server").exists()
+        return self._root is not None or (SHARED.is_dir() and Path("/usr/lib/rabbitmq/bin/rabbitmq-server").exists())
 
     def version(self) -> str:
         """Version of the package."""
-        query = ["dpkg-query", "--show", "--showformat", "${Version}", "rabbitmq-server"]
-        try:
-            return subprocess.run(query, capture_output=True, text=True, check=True).stdout.strip()
-        except (OSError, subprocess.CalledProcessError):
-            return "of unknown version"
+        return package_version(self._root, "rabbitmq-server")
 
     def commands(self) -> list[str]:
         """How the nodes are started."""
+        root = "" if self._root is None else f"RMQ_ROOT={self._root} "
         return [
-            f"RMQ_BASE=FOLDER RMQ_PORT={BASE_PORT} ../shared/bench/rabbitmq-cluster start",
-            f"RMQ_BASE=FOLDER RMQ_PORT={_SINGLE_PORT} ../shared/bench/rabbitmq-cluster --nodes 1 start",
+            f"{root}RMQ_BASE=FOLDER RMQ_PORT={BASE_PORT} ../shared/bench/rabbitmq-cluster start",
+            f"{root}RMQ_BASE=FOLDER RMQ_PORT={_SINGLE_PORT} ../shared/bench/rabbitmq-cluster --nodes 1 start",
         ]
 
     @contextmanager
     def three_nodes(self) -> Iterator[RabbitmqCluster]:
         """A cluster of three."""
-        with _started(NODES, BASE_PORT) as (script, uris):
+        with _started(NODES, BASE_PORT, self._root) as (script, uris):
             yield RabbitmqCluster(uris, script)
 
     @contextmanager
     def single_node(self) -> Iterator[Cluster]:
         """A cluster of one."""
-        with _started(1, _SINGLE_PORT) as (script, uris):
+        with _started(1, _SINGLE_PORT, self._root) as (script, uris):
             yield Cluster(self.name, uris, script.pids(), [])
 
 
 @contextmanager
-def _started(nodes: int, port: int) -> Iterator[tuple[Script, list[str]]]:
+def _started(nodes: int, port: int, root: Path | None) -> Iterator[tuple[Script, list[str]]]:
     # A node that is killed may still write when its folder goes.
     with tempfile.TemporaryDirectory(prefix="rabbitmq-bench-", ignore_cleanup_errors=True) as folder:
-        script = Script(port, folder)
+        script = Script(port, folder, root)
         try:
             uris = script.ask("--nodes", str(nodes), "start").splitlines()[-1].split(",")
             yield script, uris
@@ -128,3 +130,6 @@ def _started(nodes: int, port: int) -> Iterator[tuple[Script, list[str]]]:
             # Its data goes with it, so there is nothing to end in order. `stop` ends what its nodes leave behind.
             script.ask("kill")
             script.ask("stop")
+            if root is not None:
+                # The script has mounted the folder there; nothing of it may be under the root when it goes.
+                subprocess.run(["umount", f"{root}{folder}"], capture_output=True, check=False)

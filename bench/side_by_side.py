@@ -1,12 +1,17 @@
-"""`make bench`: MayflyMQ and RabbitMQ on this machine under the same loads, ratios, aims, and whether they are met.
+"""`make bench`: MayflyMQ, RabbitMQ and JetStream on this machine under the same loads, ratios, aims, and whether they
+are met.
 
-    python -P bench/side_by_side.py [--quick] [--only a1k,kill] [--runs 3] [--seconds 8] [--skip-rabbitmq] [--source]
+    python -P bench/side_by_side.py [--quick] [--only a1k,kill] [--runs 3] [--seconds 8] [--alone] [--source]
                                     [--write | --no-write] [--again FILE]
 
+RabbitMQ is today's, where ../shared/bench can make a folder with it (root, mmdebstrap), else the packaged one.
+JetStream runs twice: syncing before it answers, as the others do, and as it does by default.
+
 In every round each broker is started afresh, three nodes on loopback and then a single one, and does every load once;
-brokers take turns, so that a disturbance hits both. Leaders are killed and frozen after the rounds. Every run of the
-load generator (`amqpload` of ../shared/bench) and every fault is checked for messages that were lost, came twice or out
-of order. What fails is told at the end and costs no other figure; then the exit code is 1.
+brokers take turns, so that a disturbance hits all. Leaders are killed and frozen after the rounds, by clients of AMQP.
+Every run of a load generator (`amqpload` and `natsload` of ../shared/bench) and every fault is checked for messages
+that were lost, came twice or out of order. What fails is told at the end and costs no other figure; then the exit code
+is 1.
 
 A full run puts its figures into docs/measurements/benchmarks.md and README.md; a quick or partial one does if told to
 by --write.
@@ -28,15 +33,17 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT))
-from bench.amqpload import Amqpload, command_line
 from bench.clusters import Broker, BrokerFailed, ReplicatedCluster
-from bench.comparison import MAYFLY, RABBITMQ, Results
+from bench.comparison import JETSTREAM, JETSTREAM_LATE, MAYFLY, PEERS, RABBITMQ, Results
 from bench.comparison_report import about, aims_table, excerpt, failures, lavinmq, page
 from bench.failover import measure_freeze, measure_kill
+from bench.jetstream_cluster import Jetstream
+from bench.load_generator import PROGRAMS, LoadGenerator, command_line
 from bench.loads import CLUSTER_LOADS, Timing, measure_load, stages
 from bench.machine import describe_machine, load_average, machine_to_itself, only_benchmark
 from bench.marked_page import write_figures
 from bench.mayfly_cluster import Mayfly
+from bench.newer_peers import newer_peers
 from bench.rabbitmq_cluster import Rabbitmq
 
 RAW: Final = ROOT / "bench-results" / "side-by-side.json"
@@ -58,8 +65,8 @@ class Plan:
     """By broker, how often which fault is made."""
 
     def times(self, broker: str, fault: str) -> int:
-        """How often the fault is made."""
-        return self.faults[broker][fault] if fault in self.parts else 0
+        """How often the fault is made; never with a broker whose clients are not of AMQP."""
+        return self.faults.get(broker, {}).get(fault, 0) if fault in self.parts else 0
 
     def describe(self, brokers: list[Broker]) -> str:
         """In a sentence or two."""
@@ -90,11 +97,11 @@ class Comparison:
         self,
         plan: Plan,
         brokers: list[Broker],
-        amqpload: Amqpload,
+        generator: LoadGenerator,
         alone: Callable[[], AbstractContextManager[None]] = machine_to_itself,
     ) -> None:
         """`alone` is entered around each fault: nothing else is to measure on the machine meanwhile."""
-        self._plan, self._brokers, self._amqpload, self._alone = plan, brokers, amqpload, alone
+        self._plan, self._brokers, self._generator, self._alone = plan, brokers, generator, alone
         self.results = Results()
 
     def run(self) -> None:
@@ -135,19 +142,20 @@ class Comparison:
             for name in names:
                 maximum = self.results.latest(broker.name, "a1k.confirmed_s")
                 half = None if maximum is None else maximum / 2
-                load = partial(measure_load, self._amqpload, cluster, name, self._plan.timing, half)
+                load = partial(measure_load, self._generator, cluster, name, self._plan.timing, half)
                 self._measure(broker.name, name, load)
 
     def _single_load(self, broker: Broker) -> None:
         if "single" in self._plan.parts:
             with broker.single_node() as node:
-                load = partial(measure_load, self._amqpload, node, "single", self._plan.timing, None)
+                load = partial(measure_load, self._generator, node, "single", self._plan.timing, None)
                 self._measure(broker.name, "single", load)
 
     def _faults(self, broker: Broker) -> None:
         left = [(fault, number) for fault in FAULTS for number in range(self._plan.times(broker.name, fault))]
         while left:
             with broker.three_nodes() as cluster:
+                assert isinstance(cluster, ReplicatedCluster)
                 while left:
                     fault, number = left.pop(0)
                     make = partial(_make, fault, cluster, number, self._alone)
@@ -181,13 +189,9 @@ def main() -> None:
 def measure(arguments: argparse.Namespace) -> None:
     """As `main`, when no other benchmark runs."""
     plan = planned(arguments)
-    brokers: list[Broker] = [Mayfly(arguments.source)]
-    if arguments.skip_rabbitmq or not Rabbitmq.installed():
-        print("RabbitMQ is left out, or not installed (Debian: apt-get install rabbitmq-server): MayflyMQ alone")
-    else:
-        brokers.append(Rabbitmq())
+    brokers: list[Broker] = [Mayfly(arguments.source), *([] if arguments.alone else peers())]
     try:
-        comparison = Comparison(plan, brokers, Amqpload())
+        comparison = Comparison(plan, brokers, LoadGenerator())
         described = describe(plan, brokers)
     except BrokerFailed as failure:
         sys.exit(str(failure))
@@ -197,8 +201,22 @@ def measure(arguments: argparse.Namespace) -> None:
     results.about = {**described, "load_after": load_average(), "took": took}
     RAW.parent.mkdir(exist_ok=True)
     RAW.write_text(results.to_json())
-    full = plan == FULL and len(brokers) == 2 and not arguments.source
+    full = plan == FULL and len(brokers) == 1 + len(PEERS) and not arguments.source
     finish(results, arguments.write or (full and not arguments.no_write))
+
+
+def peers() -> list[Broker]:
+    """Those that can be started here; says which can't."""
+    root = newer_peers()
+    rabbitmq = Rabbitmq(root)
+    found: list[Broker] = [rabbitmq] if rabbitmq.installed() else []
+    if root is None:
+        print("JetStream and today's RabbitMQ are left out: they take root and Debian's mmdebstrap")
+    else:
+        found += [Jetstream(JETSTREAM, root, "always"), Jetstream(JETSTREAM_LATE, root, "default")]
+    if not found:
+        print("RabbitMQ is not installed either (Debian: apt-get install rabbitmq-server): MayflyMQ alone")
+    return found
 
 
 def parsed() -> argparse.Namespace:
@@ -208,7 +226,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--only", default="", help=f"some of {','.join(EVERYTHING)}")
     parser.add_argument("--runs", type=int, help="rounds, and at most so many faults of a kind")
     parser.add_argument("--seconds", type=int, help="of a run, a quarter of which does not count")
-    parser.add_argument("--skip-rabbitmq", action="store_true")
+    parser.add_argument("--alone", action="store_true", help="MayflyMQ without its peers")
     parser.add_argument("--source", action="store_true", help="run this tree uncompiled, not the installed package")
     parser.add_argument("--write", action="store_true", help="write the documents though it is not a full run")
     parser.add_argument("--no-write", action="store_true", help="leave the documents as they are")
@@ -246,8 +264,8 @@ def describe(plan: Plan, brokers: list[Broker]) -> dict[str, str]:
     for name in (*CLUSTER_LOADS, "single"):
         if name in plan.parts:
             lines += [
-                shlex.join(command_line("../shared/bench/amqpload", "URIS", "PIDS", options))
-                for options in stages(name, plan.timing).values()
+                shlex.join(command_line("../shared/bench", f"{scheme}://URIS", "PIDS", options))
+                for options in stages(name, plan.timing).values() for scheme in PROGRAMS
             ]
     return {
         "command": call,
@@ -258,7 +276,7 @@ def describe(plan: Plan, brokers: list[Broker]) -> dict[str, str]:
         "plan": quick + plan.describe(brokers),
         "commands": "\n".join(lines),
         MAYFLY: "not run",
-        RABBITMQ: "not run",
+        **dict.fromkeys(PEERS, "not run"),
         **{broker.name: broker.version() for broker in brokers},
     }
 

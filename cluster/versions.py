@@ -78,8 +78,8 @@ may give a consumer a window, TAKEN moves it, and a shard with such consumers ha
 below say what). 6: shards are added while the cluster runs, and queues move to other shards; the plan of who votes
 where is changed step by step, by the catalog's leader, and silent members are replaced in it. 7: a shard has replicas
 on the nodes of the plan alone, and the others are fed. 8: quorum queues have priorities, and timeouts of their
-own for consumers; there are switches, and dialects of TTLs; messages of a queue may wait for their time; there are
-streams; large messages are in the log in pieces."""
+own for consumers; there are switches, and dialects of TTLs; messages of a queue, or of an exchange, may wait for their
+time; there are streams; large messages are in the log in pieces."""
 
 LEVEL_SNAPSHOT_SAYS_LEVEL: Final = 2
 LEVEL_LEADER_LOCATORS: Final = 3
@@ -126,6 +126,13 @@ LEVEL_TTL_DIALECTS: Final = 8
 LEVEL_SCHEDULES: Final = 8
 """Messages wait in a queue until they are due (RULES S): PUBLISH_LATER, settings of queues that say so, and the
 arguments and policy keys for them."""
+
+LEVEL_CATALOG_CLOCK: Final = 8
+"""The catalog's times are its group's clock, which never goes back (RULES C2); before they are its entries' stamps."""
+
+LEVEL_DELAYED_EXCHANGES: Final = 8
+"""The catalog takes exchanges of the type `x-delayed-message`, and makes the queue in which their messages wait (RULES
+S1)."""
 
 LEVEL_STREAMS: Final = 8
 """A queue may be a stream: the catalog takes the type, policies have keys for it, and ATTACH may say where in it a

@@ -18,6 +18,9 @@ from simulation.node.lease_edges.course import EdgeRun
 from simulation.node.lease_edges.plan import EdgePlan, draw_plan
 from simulation.node.run import Simulation
 from simulation.node.scenario import Scenario, draw_moving, draw_scenario
+from simulation.outsider.run import OutsiderRun
+from simulation.outsider.scenario import OutsiderScenario
+from simulation.outsider.scenario import draw_scenario as draw_outsider
 from simulation.simulator import Simulator
 
 RAFT: Simulator[RaftScenario] = Simulator("raft", "Raft groups alone on the worst network", draw_raft_group, RaftGroup)
@@ -35,4 +38,7 @@ MOVES: Simulator[Scenario] = Simulator(
 )
 LEASES: Simulator[EdgePlan] = Simulator("leases", "the moments when leases end", draw_plan, EdgeRun)
 FORMING: Simulator[FormingScenario] = Simulator("forming", "clusters that form", draw_forming, FormingRun)
-SIMULATORS: tuple[Simulator[Any], ...] = (RAFT, HOSTS, MACHINES, CLUSTERS, MOVES, LEASES, FORMING)
+OUTSIDER: Simulator[OutsiderScenario] = Simulator(
+    "outsider", "whole nodes, judged from outside", draw_outsider, OutsiderRun
+)
+SIMULATORS: tuple[Simulator[Any], ...] = (RAFT, HOSTS, MACHINES, CLUSTERS, MOVES, LEASES, FORMING, OUTSIDER)

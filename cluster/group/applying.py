@@ -97,6 +97,8 @@ class Applying:
             raise EnvelopeError(f"entry {index} of group {self._group} has version {version}, {ENTRY_VERSION} expected")
         machine = self.machine
         self.clock.applied(time_ms, led_ms)
+        if not machine.goes_by_stamps():
+            time_ms, led_ms = self.clock.time_ms, self.clock.applied_led_ms
         machine.begin(index, time_ms, led_ms, data)
         position, end = ENTRY_HEADER.size, len(data)
         lost = is_fed = False

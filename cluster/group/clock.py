@@ -10,6 +10,9 @@ Three readings, each made from the one before:
   leader; from then on each leader *continues* the clock of the leader before it, which it knows from heartbeats.
   A leader change therefore neither turns the clock back (C2) nor makes it jump by the difference of two machines.
 
+A process that starts again on the same boot goes on with its process clock, and with what it kept of the groups' clocks
+that were ahead of it (`cluster.host.clocks_ahead`).
+
 A group has a second clock, the *led* clock: the milliseconds during which it had a leader (RULES L7). Leases are
 measured on it, so an outage is not charged to them.
 
@@ -93,6 +96,10 @@ class GroupClock:
         self.applied_led_ms: int = 0
         self._anchor_time_ms: int = -1
         self._anchor_now_ms: int = 0
+        self._anchor_term: int = 0
+        """The term of the leader whose clock the anchor shows."""
+        self._kept_term: int = -1
+        self._kept_ahead_ms: int = 0
         self._led_seen_ms: int = -1
         self._term: int = 0
         self._claimed_led_ms: int = 0
@@ -112,7 +119,21 @@ class GroupClock:
         next."""
         self._anchor_time_ms = time_ms
         self._anchor_now_ms = now_ms
+        self._anchor_term = term
         self._claim(led_ms, term)
+
+    def kept(self, term: int, ahead_ms: int) -> None:
+        """An earlier process on this boot, whose process clock this one goes on with, knew from the leader of `term`
+        that this clock was so far ahead of that one."""
+        self._kept_term = term
+        self._kept_ahead_ms = ahead_ms
+
+    def ahead(self, now_ms: int) -> tuple[int, int] | None:
+        """The term of the leader that this clock is known from, and how many ms it is ahead of the process clock. None
+        if no leader was heard of, by this process or the one before."""
+        if self._anchor_time_ms >= 0:
+            return self._anchor_term, self.current_ms(now_ms) - now_ms
+        return None if self._kept_term < 0 else (self._kept_term, self._kept_ahead_ms)
 
     def _claim(self, led_ms: int, term: int) -> None:
         if term > self._claimed_term or (term == self._claimed_term and led_ms > self._claimed_led_ms):
@@ -124,10 +145,12 @@ class GroupClock:
         before its own.
 
         What a leader said of the led clock counts only if none led after it: one that did may have continued from
-        less, and leases that were renewed under it would end early (RULES L4).
+        less, and leases that were renewed under it would end early (RULES L4). What an earlier process kept of the
+        clock counts under the same condition: messages that came under a later leader would die early (RULES T5).
         """
         if self._anchor_time_ms < 0:
-            self._anchor_time_ms = trusted_ms
+            is_known = self._kept_term >= max(last_term, 0)
+            self._anchor_time_ms = max(trusted_ms, now_ms + self._kept_ahead_ms) if is_known else trusted_ms
             self._anchor_now_ms = now_ms
         # A wall clock that was set back while this process was down must not make the group's clock stand still.
         if self._anchor_time_ms + now_ms - self._anchor_now_ms < self.time_ms:
@@ -137,7 +160,7 @@ class GroupClock:
         if self._claimed_term >= last_term and self._claimed_led_ms > self.led_ms:
             self.led_ms = self._claimed_led_ms
         self._led_seen_ms = now_ms
-        self._term = term
+        self._term = self._anchor_term = term
 
     def follow(self) -> None:
         """This node no longer leads: its led clock stands still until it hears of the leader's."""

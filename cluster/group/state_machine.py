@@ -77,6 +77,11 @@ class StateMachine(Protocol):
     for every session that ends, then `finish`.
     """
 
+    def goes_by_stamps(self) -> bool:
+        """Whether the next entry's `begin` is told the stamps as they are in it, those of a new leader maybe behind the
+        ones before; else the group's clock, which never goes back (RULES C2)."""
+        ...
+
     def begin(self, index: int, time_ms: int, led_ms: int, data: bytes) -> None:
         """An entry begins; `data` is its whole payload and stays readable while a message in it lives."""
         ...

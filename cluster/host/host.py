@@ -242,6 +242,8 @@ class Host:
                 self._all_have_work(self.leadership.drain(now_ms))
             self._all_have_work(self.leadership.balance(now_ms))
             self._rebuilds.ask(self.peers, now_ms)
+            for text in self._rebuilds.news(self.beyond_repair(now_ms)):
+                self._tell(text)
             for group in self.groups.values():
                 if group.compact(self._slowest_match(group), self.short_of_disk):
                     self._dirty[group.id] = None
@@ -318,6 +320,10 @@ class Host:
             if self.replicas.is_told_out(group):
                 self._held.pop(id, None)
                 self._leaders_told.pop(id, None)
+
+    def beyond_repair(self, now_ms: int) -> dict[int, list[int]]:
+        """See `Rebuilds.beyond_repair`."""
+        return self._rebuilds.beyond_repair(self.node, self.members, now_ms)
 
     def _tell(self, text: str) -> None:
         if self._trace is not None:

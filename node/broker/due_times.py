@@ -1,7 +1,7 @@
 """When a publish is due: the headers `x-deliver-at` and `x-delay` (RULES S2).
 
-They mean something only where a queue that the message goes to allows schedules; then one that is no time is refused,
-as `expiration` is, and nothing is stored.
+They mean something only where a queue that the message goes to allows schedules, or, `x-delay`, where the message comes
+to a delayed exchange (S1); then one that is no time is refused, as `expiration` is, and nothing is stored.
 """
 
 from __future__ import annotations
@@ -14,13 +14,21 @@ from mayfly.node.amqp.errors import PRECONDITION_FAILED
 from mayfly.node.amqp.field_table import TIMESTAMP, VOID, FieldValue, to_python
 from mayfly.node.broker.operation import AmqpError
 from mayfly.node.catalog import MAX_TTL_MS
-from mayfly.node.shard.commands import AFTER, AT, encode_publish, encode_publish_later
+from mayfly.node.dead_letter.due import DELAY
+from mayfly.node.shard.commands import AFTER, AT, NO_TTL, encode_publish, encode_publish_kept, encode_publish_later
 
 DELIVER_AT: Final = "x-deliver-at"
-DELAY: Final = "x-delay"
 _NAMES: Final = (b"\x0cx-deliver-at", b"\x07x-delay")
 _SECOND_MS: Final = 1000
 _SHOWN_CHARACTERS: Final = 100
+
+
+def is_delayed(content: Content) -> bool:
+    """Whether a delayed exchange keeps the message for a while (RULES S1). Raises AmqpError 406 as `due_of` does."""
+    if _NAMES[1] not in content.header:
+        return False
+    due = due_of(content, 0)
+    return due is not None and due[0] == AFTER and due[1] > 0
 
 
 def due_of(content: Content, now_ms: int) -> tuple[int, int] | None:
@@ -84,10 +92,14 @@ def _refused(text: str) -> AmqpError:
 
 
 def encode_content(
-    parts: list[bytes], queue_ids: Sequence[int], ttl_ms: int, content: Content, due: tuple[int, int] | None
+    parts: list[bytes], queue_ids: Sequence[int], ttl_ms: int, content: Content, due: tuple[int, int] | None,
+    stream_ttl_ms: int = NO_TTL,
 ) -> int:
-    """Append the PUBLISH of a message, or its PUBLISH_LATER if it is `due` later; the bytes of it."""
+    """Append the PUBLISH of a message, or its PUBLISH_LATER if it is `due` later, or its PUBLISH_KEPT if it has a TTL
+    in streams; the bytes of it."""
     key, header, body = content.exchange_and_key, content.header, content.body
+    if stream_ttl_ms != NO_TTL:
+        return encode_publish_kept(parts, queue_ids, ttl_ms, key, header, body, due, stream_ttl_ms)
     if due is None:
         return encode_publish(parts, queue_ids, ttl_ms, key, header, body)
     return encode_publish_later(parts, queue_ids, ttl_ms, key, header, body, due)

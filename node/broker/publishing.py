@@ -20,17 +20,26 @@ from mayfly.node.broker.client import Client, ClientChannel
 from mayfly.node.broker.cluster_facade import SESSION_LOST, ClusterFacade, OnDone, ShardHandle
 from mayfly.node.broker.confirms import Confirms, PublishGroup
 from mayfly.node.broker.direct_replies import REPLY_TO_OCTETS, is_address_in
-from mayfly.node.broker.due_times import due_of, encode_content
+from mayfly.node.broker.due_times import due_of, encode_content, is_delayed
 from mayfly.node.broker.large_publishes import LargePublishes, TurnStep
 from mayfly.node.broker.operation import AmqpError, Request, Steps, as_error
 from mayfly.node.broker.routes import Route, Routes, Target, copies_of
+from mayfly.node.broker.schedule_changes import (
+    CANCELLED,
+    RunChanges,
+    ScheduleChange,
+    digest_to_change,
+    refused_in_transaction,
+)
+from mayfly.node.broker.stream_ttls import NO_FLOOR, RefusedTtl, says_ttl, with_ttl
+from mayfly.node.broker.stream_ttls import stream_ttl_ms as stream_ttl_ms_of
 from mayfly.node.broker.traffic import ChannelTraffic
 from mayfly.node.broker.transaction import OpenTransactions, Transaction
 from mayfly.node.broker.watching import Watch
 from mayfly.node.catalog import Refusal, expiration_ttl_ms
 from mayfly.node.dead_letter.publisher_headers import as_shown, as_stored
 from mayfly.node.limits import LARGE_PUBLISH_BYTES
-from mayfly.node.shard.commands import NO_TTL, encode_guard, encode_publish
+from mayfly.node.shard.commands import NO_TTL, encode_change_scheduled, encode_guard, encode_publish
 from mayfly.node.shard.results import Published
 
 if TYPE_CHECKING:
@@ -57,6 +66,8 @@ class Run:
         self.offsets: list[int] = []
         # Whether a queue may refuse some of them.
         self.guarded: bool = False
+        # Those that change what waits instead of being stored; None if none does.
+        self.changes: RunChanges | None = None
         self.in_pieces: bool = False
         """Whether it is one message, whose body is so large that it goes in pieces."""
 
@@ -66,6 +77,8 @@ class Run:
             guard = encode_guard(len(self.offsets))
             self.parts.insert(0, guard)
             self.size_bytes += len(guard)
+        if self.changes is not None:
+            done = partial(self.changes.answered, done)
         if self.in_pieces:
             self.handle.publish_in_pieces(self.parts, self.size_bytes, done)
         else:
@@ -137,6 +150,8 @@ class Publisher:
         """Set in tx mode: what is published waits there for its commit."""
         self.large_runs: list[LargeRun] = []
         """What `publish` has left for `send_large`."""
+        self._refused: list[int] = []
+        # Positions within the event, of publishes that are refused by a nack.
         self.stops_behind_large: bool = False
         """Whether `publish` has left off, or would have, behind a large message, which goes alone."""
         self.uncrossed: Sequence[QueueRecord] = ()
@@ -264,12 +279,34 @@ class Publisher:
             ttl_ms = asked
         copies = copies_of(content) if content.may_have_copies() else ()
         stored = self._stored(content)
+        may_delay = route.may_delay
         if route.by_headers or copies:
             route = routes.find_by_content(content, copies)
+        if may_delay and is_delayed(content) and (route.targets or not flags & MANDATORY):
+            # One that is mandatory and has no route now is not kept for one that may be there later.
+            route = routes.find_by_content(content, copies, waits=True)
         if route.uncrossed and self.transaction is None:
             self.uncrossed = route.uncrossed
             return False
         due = due_of(content, self._client.now_ms) if route.schedules else None
+        digest = digest_to_change(content) if route.schedules else b""
+        if digest:
+            is_mandatory = flags & MANDATORY != 0
+            self._change_scheduled(content, is_mandatory, position, route, runs, digest, due)
+            return True
+        stream_ttl_ms = NO_TTL
+        if route.ttl_floor_ms is not None and says_ttl(content.header):
+            try:
+                stream_ttl_ms = stream_ttl_ms_of(content, route.ttl_floor_ms)
+            except RefusedTtl as refused:
+                if not fresh and route.ttl_floor_ms == NO_FLOOR:
+                    return False  # The stream may allow it by now.
+                if self.confirms is None:
+                    raise AmqpError(406, f"invalid message: {refused}") from None
+                self._refused.append(position)
+                return True
+            if stream_ttl_ms != NO_TTL:
+                stored = Content(stored.exchange_and_key, with_ttl(stored.header, stream_ttl_ms), stored.body)
         addresses = _reply_addresses(self._client.vhost, content, copies)
         if not route.targets and not fresh and len(addresses) <= len(copies):
             # Some of its keys are no addresses.
@@ -282,7 +319,7 @@ class Publisher:
         if self.transaction is not None:
             if route.targets or flags & MANDATORY:
                 self.transaction.publish(
-                    stored, content if flags & MANDATORY else None, ttl_ms, routes.queues_of(route), due
+                    stored, content if flags & MANDATORY else None, ttl_ms, routes.queues_of(route), due, stream_ttl_ms
                 )
             elif not addresses:
                 self._traffic.drop()
@@ -299,9 +336,31 @@ class Publisher:
             if run is None:
                 run = runs[target.shard_id] = Run(target.handle)
             run.guarded = run.guarded or target.guarded
-            run.size_bytes += encode_content(run.parts, target.queue_ids, ttl_ms, stored, due)
+            run.size_bytes += encode_content(run.parts, target.queue_ids, ttl_ms, stored, due, stream_ttl_ms)
             run.offsets.append(position)
         return True
+
+    def _change_scheduled(
+        self, content: Content, mandatory: bool, position: int, route: Route, runs: dict[int, Run], digest: bytes,
+        due: tuple[int, int] | None,
+    ) -> None:  # fmt: skip
+        """What waits under an id is cancelled, or `due` at another time (RULES S4)."""
+        if self.transaction is not None:
+            raise refused_in_transaction()
+        targets = [target for target in route.targets if target.schedules]
+        change = ScheduleChange(content if mandatory else None, len(targets))
+        for target in targets:
+            run = runs.get(target.shard_id)
+            if run is None:
+                run = runs[target.shard_id] = Run(target.handle)
+            if run.changes is None:
+                run.changes = RunChanges(self.send_returns)
+            run.changes.add(len(run.offsets), change)
+            run.guarded = True
+            command = encode_change_scheduled(target.queue_ids, digest, due or CANCELLED)
+            run.parts.append(command)
+            run.size_bytes += len(command)
+            run.offsets.append(position)
 
     def _stored(self, content: Content) -> Content:
         """The message as its queues keep it."""
@@ -398,11 +457,16 @@ class Publisher:
                 done = partial(self._whole_run_done, base, base + end - first - 1)
                 self._give(run, done, large)
                 return
+        for position in self._refused:
+            confirms.refuse(base + position - first, base + position - first)
         group = PublishGroup(confirms, base, end - first)
         for run in runs.values():
             if first:
                 run.offsets = [offset - first for offset in run.offsets]
             group.expect(run.offsets)
+        if self._refused:
+            group.leave_out([position - first for position in self._refused])
+            self._refused = []
         group.settle_unexpected()
         self._confirms_due.add(self)
         for run in runs.values():

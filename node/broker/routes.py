@@ -15,9 +15,12 @@ from mayfly.node.amqp.field_table import ARRAY, LONG_STRING
 from mayfly.node.broker.cluster_facade import ClusterFacade, ShardHandle
 from mayfly.node.broker.crossings import Crossings
 from mayfly.node.broker.operation import AmqpError, as_error, check
+from mayfly.node.broker.stream_ttls import NO_FLOOR
 from mayfly.node.catalog import Refusal
+from mayfly.node.catalog.arguments import queue_type
 from mayfly.node.catalog.permissions import check_access, check_topic
-from mayfly.node.catalog.shard_settings import allows_schedules, refuses_publishes
+from mayfly.node.catalog.shard_settings import allows_schedules, refuses_publishes, stream_ttl_floor_ms
+from mayfly.node.catalog.streams import STREAM
 from mayfly.node.limits import COPIES_CHARACTERS, ROUTES_CACHED
 
 if TYPE_CHECKING:
@@ -26,24 +29,29 @@ if TYPE_CHECKING:
 
 class Target:
     """The queues of one shard that a message goes to; `guarded` when one of them may refuse it, `schedules` when one
-    allows that it says when it is due."""
+    allows that it says when it is due. `ttl_floors_ms`: what each of them that is a stream says of TTLs."""
 
     def __init__(
         self, shard_id: int, handle: ShardHandle, queue_ids: tuple[int, ...], guarded: bool = False,
-        schedules: bool = False,
+        schedules: bool = False, ttl_floors_ms: Sequence[int] = (),
     ) -> None:
         self.shard_id: int = shard_id
         self.handle: ShardHandle = handle
         self.queue_ids: tuple[int, ...] = queue_ids
         self.guarded: bool = guarded
         self.schedules: bool = schedules
+        self.ttl_floors_ms: Sequence[int] = ttl_floors_ms
 
 
 class Route:
     """The targets of one (exchange, routing key); none when it is unroutable."""
 
-    def __init__(self, targets: list[Target], by_headers: bool, uncrossed: Sequence[QueueRecord] = ()) -> None:
+    def __init__(
+        self, targets: list[Target], by_headers: bool, uncrossed: Sequence[QueueRecord] = (), may_delay: bool = False
+    ) -> None:
         self.targets: list[Target] = targets
+        # Whether it leads through a delayed exchange, which keeps what has a delay (RULES S1).
+        self.may_delay: bool = may_delay
         # Queues among them that have moved, and to which nothing is to be published yet (`Crossings`).
         self.uncrossed: Sequence[QueueRecord] = uncrossed
         # The only target, the hot way; None when there are several or none, headers decide, or a queue may refuse.
@@ -51,6 +59,11 @@ class Route:
         self.only: Target | None = targets[0] if hot else None
         self.by_headers: bool = by_headers
         self.schedules: bool = any(target.schedules for target in targets)
+        floors_ms = [floor_ms for target in targets for floor_ms in target.ttl_floors_ms]
+        # The least TTL that its streams take, NO_FLOOR if one takes none; None if there are no streams.
+        self.ttl_floor_ms: int | None = None
+        if floors_ms:
+            self.ttl_floor_ms = NO_FLOOR if NO_FLOOR in floors_ms else max(floors_ms)
 
 
 class Routes:
@@ -84,13 +97,14 @@ class Routes:
         record = catalog.find_exchange_to_publish(self._vhost, exchange)
         if isinstance(record, Refusal):
             raise as_error(record)
-        if record.type == "topic":
+        if record.routes_as == "topic":
             check(check_topic(catalog, self._user, "write", self._vhost, exchange, content.routing_key))
+        may_delay = catalog.may_delay(self._vhost, exchange)
         if catalog.looks_at_headers(self._vhost, exchange):
-            route = Route([], True)
+            route = Route([], True, may_delay=may_delay)
         else:
             queues = catalog.route(self._vhost, exchange, content.routing_key, None)
-            route = Route(self._targets(queues), False, self.crossings.uncrossed(queues))
+            route = Route(self._targets(queues), False, self.crossings.uncrossed(queues), may_delay)
             if not queues:
                 return route
         if len(self.known) >= ROUTES_CACHED:
@@ -98,16 +112,17 @@ class Routes:
         self.known[content.exchange_and_key] = route
         return route
 
-    def find_by_content(self, content: Content, copies: tuple[str, ...]) -> Route:
-        """The route of one message, by its headers and the further routing keys of CC and BCC."""
+    def find_by_content(self, content: Content, copies: tuple[str, ...], waits: bool = False) -> Route:
+        """The route of one message, by its headers and the further routing keys of CC and BCC; if it `waits`, no
+        further than to the queues of delayed exchanges."""
         catalog = self._cluster.catalog
         record = catalog.exchange(self._vhost, content.exchange)
-        if record is not None and record.type == "topic":
+        if record is not None and record.routes_as == "topic":
             for key in copies:
                 check(check_topic(catalog, self._user, "write", self._vhost, content.exchange, key))
         headers: Any = content.properties().headers if content.has_property(HEADERS) else None
         queues = catalog.route(
-            self._vhost, content.exchange, content.routing_key, headers, extra_keys=copies
+            self._vhost, content.exchange, content.routing_key, headers, extra_keys=copies, waits=waits
         )
         return Route(self._targets(queues), False, self.crossings.uncrossed(queues))
 
@@ -121,14 +136,20 @@ class Routes:
         by_shard: dict[int, list[int]] = {}
         guarded: set[int] = set()
         schedules: set[int] = set()
+        floors_ms: dict[int, list[int]] = {}
         for queue in queues:
             by_shard.setdefault(queue.shard, []).append(queue.id)
             if refuses_publishes(self._cluster.catalog, queue):
                 guarded.add(queue.shard)
             if allows_schedules(self._cluster.catalog, queue):
                 schedules.add(queue.shard)
+            if queue_type(queue.arguments) == STREAM:
+                floors_ms.setdefault(queue.shard, []).append(stream_ttl_floor_ms(self._cluster.catalog, queue))
         return [
-            Target(shard, self._cluster.shard(shard), tuple(ids), shard in guarded, shard in schedules)
+            Target(
+                shard, self._cluster.shard(shard), tuple(ids), shard in guarded, shard in schedules,
+                floors_ms.get(shard, ()),
+            )
             for shard, ids in by_shard.items()
         ]
 

@@ -24,7 +24,7 @@ from mayfly.cluster.versions import (
 from mayfly.node.amqp.errors import PRECONDITION_FAILED
 from mayfly.node.catalog import refusals, streams
 from mayfly.node.catalog.access_limits import check_room_for_queue, with_limit
-from mayfly.node.catalog.arguments import exchange_argument, queue_type, stored_arguments
+from mayfly.node.catalog.arguments import exchange_argument, queue_settings, queue_type, stored_arguments
 from mayfly.node.catalog.commands import (
     NEVER_STARTED,
     AddMember,
@@ -80,6 +80,7 @@ from mayfly.node.catalog.permissions import rights_digest
 from mayfly.node.catalog.policies import KEYS_SINCE_LEVEL, policy_record
 from mayfly.node.catalog.policy_changes import PolicyChange, PolicyChanges
 from mayfly.node.catalog.records import (
+    DELAYED,
     REPLICATED,
     ExchangeRecord,
     ExchangeType,
@@ -104,7 +105,7 @@ from mayfly.node.catalog.results import (
     Refusal,
 )
 from mayfly.node.catalog.state import CatalogState
-from mayfly.node.catalog.streams import STREAM
+from mayfly.node.catalog.streams import STREAM, switches_ttls_on, with_ttls_on
 from mayfly.node.catalog.switches import FEATURES, SwitchRecord
 from mayfly.node.catalog.values import erlang_string
 from mayfly.node.catalog.vhost import DEFAULT_EXCHANGE, Vhost
@@ -143,20 +144,22 @@ class Versions:
     """Counts of changes on one replica, to tell what is out of date; no part of the replicated state.
 
     `routing_version` grows with every change that can alter where a message goes, `permissions_version` with every
-    change of users, permissions and vhosts. `vhosts_deleted` counts those: a snapshot that takes the state's place may
-    hide some.
+    change of users, permissions and vhosts. `queues_dropped` grows when queues go without their shards being asked,
+    with a vhost or a delayed exchange: a snapshot that takes the state's place may hide such changes.
     """
 
     def __init__(self) -> None:
         self.routing_version: int = 1
         self.permissions_version: int = 1
-        self.vhosts_deleted: int = 0
+        self.queues_dropped: int = 0
+        self.dropped: list[QueueRecord] = []
+        """The queues of delayed exchanges that went with those, for who tells of it."""
         self.changed_policies = PolicyChanges()
         self.moved = MovedQueues()
 
     def all_may_differ(self) -> None:
         """Another state has taken the place of the one that these counts were of."""
-        self.vhosts_deleted += 1
+        self.queues_dropped += 1
         self.routing_version += 1
         self.permissions_version += 1
         self.changed_policies.forget()
@@ -211,7 +214,17 @@ class Changes:
         """Apply one command of the log; `time_ms` is the group's clock at it. Raises Refusal."""
         if isinstance(command, CheckedCommand) and command.rights is not None:
             self._check_rights(command, command.rights)
-        return self._appliers[type(command)](command, time_ms)
+        result = self._appliers[type(command)](command, time_ms)
+        self._remove_left()
+        return result
+
+    def _remove_left(self) -> None:
+        """Queues of delayed exchanges go with those, however those went."""
+        left = self._state.remove_left()
+        if left:
+            self._versions.dropped += left
+            self._versions.queues_dropped += 1
+            self._versions.routing_version += 1
 
     def _check_rights(self, command: CheckedCommand, rights: Rights) -> None:
         self._state.existing_vhost(command.vhost)
@@ -224,6 +237,8 @@ class Changes:
         self._state.switches.check_arguments(command.vhost, command.name, command.arguments)
         queue = existing_queue(self._state.existing_vhost(command.vhost), command, self._state.level)
         if queue is not None:
+            if switches_ttls_on(command.arguments, queue.arguments) and self._state.level >= LEVEL_STREAMS:
+                queue = self._with_ttls_on(queue)
             return QueueDeclared(queue, created=False)
         if self._state.level < LEVEL_STREAMS and queue_type(command.arguments) == STREAM:
             # As nodes that know no streams have it.
@@ -238,6 +253,16 @@ class Changes:
         self._state.add_queue(queue)
         self._versions.routing_version += 1
         return QueueDeclared(queue, created=True)
+
+    def _with_ttls_on(self, queue: QueueRecord) -> QueueRecord:
+        """A stream takes TTLs of messages from now on (RULES J2)."""
+        arguments = with_ttls_on(queue.arguments)
+        settings = queue_settings(queue.vhost, queue.name, arguments, level=self._state.level)
+        arguments, settings = self._state.shared(arguments, settings)
+        queue = replace(queue, arguments=arguments, settings=settings)
+        self._state.replace_queue(queue)
+        self._versions.routing_version += 1
+        return queue
 
     def _new_queue(
         self, command: DeclareQueue, arguments: dict[str, Any], settings: QueueSettings, time_ms: int
@@ -283,9 +308,10 @@ class Changes:
         state = self._state
         if state.level < LEVEL_QUEUE_MOVES:
             raise refusals.needs_level("moving a queue to another shard", LEVEL_QUEUE_MOVES, state.level)
-        queue = state.existing_vhost(command.vhost).queues.get(command.name)
+        vhost = state.existing_vhost(command.vhost)
+        queue = (vhost.delay_queues if command.delays else vhost.queues).get(command.name)
         if queue is None:
-            raise refusals.not_found("queue", command.vhost, command.name)
+            raise refusals.not_found("exchange" if command.delays else "queue", command.vhost, command.name)
         if not queue.replicated:
             raise refusals.transient_queue_moves(queue)
         if queue_type(queue.arguments) == STREAM:
@@ -324,9 +350,9 @@ class Changes:
 
     # Exchanges and bindings
 
-    def _declare_exchange(self, command: DeclareExchange, _time_ms: int) -> CatalogResult:
+    def _declare_exchange(self, command: DeclareExchange, time_ms: int) -> CatalogResult:
         vhost = self._state.existing_vhost(command.vhost)
-        exchange = existing_exchange(vhost, command)
+        exchange = existing_exchange(vhost, command, self._state.level)
         if exchange is not None:
             return ExchangeDeclared(exchange, created=False)
         exchange = ExchangeRecord(
@@ -340,8 +366,21 @@ class Changes:
             alternate=exchange_argument(command.vhost, command.name, command.arguments),
         )
         vhost.add_exchange(exchange)
+        if exchange.type == DELAYED:
+            self._add_delay_queue(exchange, time_ms)
         self._versions.routing_version += 1
         return ExchangeDeclared(exchange, created=True)
+
+    def _add_delay_queue(self, exchange: ExchangeRecord, time_ms: int) -> None:
+        """The queue in which its messages wait: always replicated, and for no client (RULES S1)."""
+        state = self._state
+        queue = QueueRecord(
+            id=state.next_queue_id, vhost=exchange.vhost, name=exchange.name, shard=state.placement.choose(),
+            durable=True, exclusive=False, auto_delete=False, arguments={}, settings=QueueSettings(),
+            created_ms=time_ms, delays=True,
+        )
+        state.next_queue_id += 1
+        state.add_queue(queue)
 
     def _delete_exchange(self, command: DeleteExchange, _time_ms: int) -> CatalogResult:
         vhost = self._state.existing_vhost(command.vhost)
@@ -389,7 +428,7 @@ class Changes:
     def _delete_vhost(self, command: DeleteVhost, _time_ms: int) -> CatalogResult:
         self._state.existing_vhost(command.name)
         queues = self._state.remove_vhost(command.name)
-        self._versions.vhosts_deleted += 1
+        self._versions.queues_dropped += 1
         self._versions.routing_version += 1
         self._versions.permissions_version += 1
         return QueuesRemoved(queues)
@@ -479,6 +518,14 @@ class Changes:
 
     def _set_policy(self, command: SetPolicy, _time_ms: int) -> CatalogResult:
         vhost = self._state.existing_vhost(command.vhost)
+        record = self.checked_policy(command)
+        before = vhost.policy_table(command.operator).put(record)
+        if before != record:
+            self._policies_changed(vhost, before, record)
+        return PolicySet(created=before is None)
+
+    def checked_policy(self, command: SetPolicy) -> PolicyRecord:
+        """The policy that the command would set now. Raises Refusal where it would be refused."""
         record = policy_record(command)
         for key in record.definition:
             if self._state.level < (since := KEYS_SINCE_LEVEL.get(key, 0)):
@@ -486,10 +533,7 @@ class Changes:
         if self._state.level < LEVEL_STREAMS and record.apply_to == streams.APPLY_TO:
             raise refusals.needs_level(f"apply-to '{record.apply_to}'", LEVEL_STREAMS, self._state.level)
         self._state.switches.check_definition(command.vhost, record.definition)
-        before = vhost.policy_table(command.operator).put(record)
-        if before != record:
-            self._policies_changed(vhost, before, record)
-        return PolicySet(created=before is None)
+        return record
 
     def _clear_policy(self, command: ClearPolicy, _time_ms: int) -> CatalogResult:
         vhost = self._state.existing_vhost(command.vhost)

@@ -65,11 +65,12 @@ class RemoveQueues(msgspec.Struct, frozen=True, tag_field="command", tag="remove
 
 class MoveQueue(msgspec.Struct, frozen=True, tag_field="command", tag="move_queue"):
     """A replicated queue is to move to another shard. From LEVEL_QUEUE_MOVES on. Answers Done (changed=False if it is
-    there, or on its way there) or Refusal."""
+    there, or on its way there) or Refusal. If it `delays`, `name` is the exchange whose messages wait in it."""
 
     vhost: str
     name: str
     shard: int
+    delays: bool = False
 
 
 class QueueMoved(msgspec.Struct, frozen=True, tag_field="command", tag="queue_moved"):

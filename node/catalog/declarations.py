@@ -6,8 +6,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from mayfly.cluster.versions import LEVEL_DELAYED_EXCHANGES
 from mayfly.node.catalog import refusals
 from mayfly.node.catalog.arguments import (
+    delayed_type_fault,
     exchange_argument,
     first_inequivalent,
     headers_binding_fault,
@@ -18,9 +20,9 @@ from mayfly.node.catalog.arguments import (
 )
 from mayfly.node.catalog.commands import Bind, DeclareExchange, DeclareQueue, Unbind
 from mayfly.node.catalog.exchange import EXCHANGE_TYPES
-from mayfly.node.catalog.records import BindingRecord, ExchangeRecord, QueueRecord, QueueSettings
+from mayfly.node.catalog.records import DELAYED, DELAYED_TYPE, BindingRecord, ExchangeRecord, QueueRecord, QueueSettings
 from mayfly.node.catalog.results import Refusal
-from mayfly.node.catalog.streams import with_age_in_ms
+from mayfly.node.catalog.streams import STREAM, switches_ttls_on, with_age_in_ms, with_ttls_on
 from mayfly.node.catalog.values import same_value
 from mayfly.node.catalog.vhost import DEFAULT_EXCHANGE, Vhost
 
@@ -59,6 +61,8 @@ def existing_queue(vhost: Vhost, command: DeclareQueue, level: int) -> QueueReco
             "queue", queue.vhost, queue.name, "auto_delete", command.auto_delete, queue.auto_delete
         )
     received, current = with_age_in_ms(command.arguments), with_age_in_ms(queue.arguments)
+    if switches_ttls_on(received, current) and queue_type(queue.arguments) == STREAM:
+        current = with_ttls_on(current)
     if (key := first_inequivalent(received, current, level)) is not None:
         raise refusals.inequivalent_argument(
             "queue", queue.vhost, queue.name, key, {**_NO_TYPE, **received}, {**_NO_TYPE, **current}
@@ -94,13 +98,22 @@ def may_access(queue: QueueRecord, node_id: int, connection: str) -> bool:
     )
 
 
-def existing_exchange(vhost: Vhost, command: DeclareExchange) -> ExchangeRecord | None:
-    """The exchange of that name if it is equivalent, None if there is none."""
-    if command.type not in EXCHANGE_TYPES:
+def is_exchange_type(name: str, level: int) -> bool:
+    """Whether there are exchanges of that type at this feature level."""
+    return name in EXCHANGE_TYPES or (name == DELAYED and level >= LEVEL_DELAYED_EXCHANGES)
+
+
+def existing_exchange(vhost: Vhost, command: DeclareExchange, level: int) -> ExchangeRecord | None:
+    """The exchange of that name if it is equivalent, None if there is none. `level`: the cluster's."""
+    if command.type == DELAYED and level < LEVEL_DELAYED_EXCHANGES:
+        raise refusals.needs_level(f"exchanges of the type {DELAYED}", LEVEL_DELAYED_EXCHANGES, level)
+    if not is_exchange_type(command.type, level):
         raise refusals.unknown_exchange_type(command.type)
     if command.name == DEFAULT_EXCHANGE:
         raise refusals.default_exchange()
     stored_arguments(command.arguments)
+    if command.type == DELAYED and (fault := delayed_type_fault(command.arguments)) is not None:
+        raise fault
     exchange = vhost.exchange(command.name)
     if exchange is None:
         if command.name.startswith(RESERVED_PREFIX):
@@ -118,10 +131,10 @@ def existing_exchange(vhost: Vhost, command: DeclareExchange) -> ExchangeRecord 
             raise refusals.inequivalent_flag(
                 "exchange", exchange.vhost, exchange.name, flag, received, current
             )
-    key = "alternate-exchange"
     one, other = command.arguments, exchange.arguments
-    if (key in one) != (key in other) or (key in one and not same_value(one[key], other[key])):
-        raise refusals.inequivalent_argument("exchange", exchange.vhost, exchange.name, key, one, other)
+    for key in ("alternate-exchange", *((DELAYED_TYPE,) if exchange.type == DELAYED else ())):
+        if (key in one) != (key in other) or (key in one and not same_value(one[key], other[key])):
+            raise refusals.inequivalent_argument("exchange", exchange.vhost, exchange.name, key, one, other)
     return exchange
 
 
@@ -147,7 +160,7 @@ def checked_binding(vhost: Vhost, command: Bind | Unbind) -> BindingRecord | Non
             raise refusals.not_found("exchange", command.vhost, command.source)
         if missing:
             raise refusals.not_found(command.destination_kind, command.vhost, command.destination)
-        if source.type == "headers" and (fault := headers_binding_fault(command.arguments)) is not None:
+        if source.routes_as == "headers" and (fault := headers_binding_fault(command.arguments)) is not None:
             raise fault
     elif source is None or missing:
         return None

@@ -11,6 +11,7 @@ from mayfly.node.catalog.topics import TopicPatterns
 from mayfly.node.catalog.word_masks import RoutingSteps
 
 EXCHANGE_TYPES: Final = frozenset({"direct", "fanout", "topic", "headers"})
+"""The types that AMQP 0-9-1 has."""
 
 
 class Exchange:
@@ -24,10 +25,11 @@ class Exchange:
         self.bindings_count = 0
         self.onward: dict[str, int] = {}
         """Other exchanges to which bindings lead, and how many do."""
+        self.routes_as: str = record.routes_as
         self._keys: dict[str, Targets] = {}
-        self._topics: TopicPatterns | None = TopicPatterns(steps) if record.type == "topic" else None
-        self._headers: HeaderPatterns | None = HeaderPatterns() if record.type == "headers" else None
-        self._all: Targets | None = Targets() if record.type == "fanout" else None
+        self._topics: TopicPatterns | None = TopicPatterns(steps) if self.routes_as == "topic" else None
+        self._headers: HeaderPatterns | None = HeaderPatterns() if self.routes_as == "headers" else None
+        self._all: Targets | None = Targets() if self.routes_as == "fanout" else None
 
     def add(self, binding: BindingRecord, target: Target) -> None:
         """One binding more."""

@@ -16,6 +16,7 @@ from mayfly.cluster.group.state_machine import (
     RestoreSteps,
     SnapshotSteps,
 )
+from mayfly.cluster.versions import LEVEL_CATALOG_CLOCK
 from mayfly.node.catalog import (
     Catalog,
     CatalogState,
@@ -53,6 +54,10 @@ class CatalogMachine:
         self._dead: list[int] = []
         self._removed: list[QueueRecord] = []
 
+    def goes_by_stamps(self) -> bool:
+        """As all replicas did that may still be there, below `LEVEL_CATALOG_CLOCK`."""
+        return self.catalog.level < LEVEL_CATALOG_CLOCK
+
     def begin(self, index: int, time_ms: int, led_ms: int, data: bytes) -> None:
         """An entry begins."""
         self._index, self._time_ms, self._data = index, time_ms, data
@@ -76,6 +81,8 @@ class CatalogMachine:
                 results.append(result)
                 if isinstance(result, QueuesRemoved):
                     self._removed += result.queues
+                self._removed += self.catalog.dropped
+                self.catalog.dropped.clear()
             except MalformedCommand as error:
                 results.append(Refusal(541, str(error), True))
             start += length

@@ -108,7 +108,7 @@ def check_binding(catalog: RightsSource, user: str, command: Bind | Unbind) -> R
     refusal = refusal or check_access(catalog, user, "read", "exchange", vhost, command.source)
     if refusal is None:
         source = catalog.exchange(vhost, command.source)
-        if source is not None and source.type == "topic":
+        if source is not None and source.routes_as == "topic":
             refusal = check_topic(catalog, user, "read", vhost, command.source, command.routing_key)
     return refusal
 
@@ -135,7 +135,7 @@ def rights_digest(catalog: RightsSource, user: str, command: CheckedCommand) -> 
         read += [permission.configure, permission.write, permission.read]
     if isinstance(command, Bind | Unbind):
         source = catalog.exchange(command.vhost, command.source)
-        if source is not None and source.type == "topic":
+        if source is not None and source.routes_as == "topic":
             restriction = catalog.topic_permission(user, command.vhost, command.source)
             read.append(None if restriction is None else (restriction.write, restriction.read))
     return sha256(_encoder.encode(read)).digest()[:_DIGEST_BYTES]

@@ -13,7 +13,11 @@ import msgspec
 REPLICATED: Final = 0
 
 DestinationKind = Literal["queue", "exchange"]
-ExchangeType = Literal["direct", "fanout", "topic", "headers"]
+ExchangeType = Literal["direct", "fanout", "topic", "headers", "x-delayed-message"]
+DELAYED: Final = "x-delayed-message"
+"""The type of exchanges whose messages may wait before they are routed (RULES S1)."""
+DELAYED_TYPE: Final = "x-delayed-type"
+"""The argument that says how such an exchange routes: one of the other types."""
 Overflow = Literal["drop-head", "reject-publish", "reject-publish-dlx"]
 MemberState = Literal["joining", "member", "leaving", "removed"]
 DeadLetterStrategy = Literal["at-least-once", "at-most-once"]
@@ -145,10 +149,15 @@ class QueueSettings(msgspec.Struct, frozen=True, array_like=True, gc=False):
     retry_multiplier: int | None = None
     retry_jitter: float | None = None
     """See `delayed_retries`."""
+    allow_msg_ttl: bool = False
+    marker_ttl_ms: int | None = None
+    key_index: bool = False
+    """Of streams: see `streams`."""
 
 
 class ExchangeRecord(msgspec.Struct, frozen=True, array_like=True):
-    """An exchange. `alternate` names its alternate exchange, from the arguments."""
+    """An exchange. `alternate` names its alternate exchange, from the arguments. One of the type DELAYED has a queue of
+    its own, which `Vhost.delay_queue` knows."""
 
     vhost: str
     name: str
@@ -158,6 +167,11 @@ class ExchangeRecord(msgspec.Struct, frozen=True, array_like=True):
     internal: bool = False
     arguments: dict[str, Any] = {}
     alternate: str | None = None
+
+    @property
+    def routes_as(self) -> str:
+        """How it routes: its type, or the one that a delayed exchange was declared with."""
+        return str(self.arguments[DELAYED_TYPE]) if self.type == DELAYED else self.type
 
 
 class BindingRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -192,7 +206,8 @@ class QueueRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     `id` is never used again. `owner_node` 0 means replicated: `shard` is then one of the Raft groups 1..S.
     Otherwise the queue lives in the memory of that node alone, in shard 0x10000 + owner_node, and goes with
     that `owner_incarnation` of it. `owner_connection` names the connection of an exclusive queue on its owner
-    node and is empty for others. `created_ms` is catalog time.
+    node and is empty for others. `created_ms` is catalog time. One that `delays` is no client's: what was published to
+    the delayed exchange of its name waits in it until it is routed (RULES S1). It goes with that exchange.
     """
 
     id: int
@@ -210,6 +225,7 @@ class QueueRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     created_ms: int = 0
     moves: QueueMoves | None = None
     """None for a queue that has never been asked to move."""
+    delays: bool = False
 
     @property
     def replicated(self) -> bool:

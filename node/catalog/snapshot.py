@@ -321,7 +321,7 @@ class _Reader:
         if fields < _VHOST_FIELDS_AT_LEAST:
             raise MalformedSnapshot(f"a vhost of {fields} fields, at least {_VHOST_FIELDS_AT_LEAST} expected")
         record = _vhost_decoder.decode(self._item())
-        vhost = self._state.vhosts[record.name] = Vhost(record)
+        vhost = self._state.new_vhost(record)
         yield from self._rows(walk, _exchanges_decoder, vhost.add_exchange)
         bindings.append((vhost, Walk(walk.data, walk.position)))
         yield from self._pass_over(walk.enter_array())

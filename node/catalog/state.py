@@ -67,6 +67,8 @@ class CatalogState:
         self.switches = Switches()
         self.moving: dict[int, QueueRecord] = {}
         """The queues that are to move or are moving, by id."""
+        self._left: list[QueueRecord] = []
+        """Queues of delayed exchanges whose vhosts have let them go; empty between commands."""
         self._shared: dict[bytes, tuple[dict[str, Any], QueueSettings]] = {}
 
     def add_defaults(self) -> None:
@@ -79,14 +81,14 @@ class CatalogState:
 
     def add_vhost(self, record: VhostRecord) -> None:
         """Add a vhost of a new name, with the exchanges every vhost has."""
-        vhost = self.vhosts[record.name] = Vhost(record)
+        vhost = self.new_vhost(record)
         for exchange in predeclared_exchanges(record.name):
             vhost.add_exchange(exchange)
 
     def remove_vhost(self, name: str) -> tuple[QueueRecord, ...]:
         """Remove a vhost with its permissions and all in it; the queues that were there."""
         vhost = self.vhosts.pop(name)
-        queues = tuple(vhost.queues.values())
+        queues = (*vhost.queues.values(), *vhost.delay_queues.values())
         for queue in queues:
             self._forget_queue(queue)
         self.permissions.remove_all(None, name)
@@ -178,6 +180,21 @@ class CatalogState:
                 self._forget_queue(queue)
                 removed.append(queue)
         return tuple(removed)
+
+    def new_vhost(self, record: VhostRecord) -> Vhost:
+        """A vhost of a new name, without anything in it."""
+        vhost = self.vhosts[record.name] = Vhost(record, self._left)
+        return vhost
+
+    def remove_left(self) -> list[QueueRecord]:
+        """Remove the queues of delayed exchanges that have gone from their vhosts; which that were."""
+        if not self._left:
+            return self._left
+        left = self._left.copy()
+        self._left.clear()
+        for queue in left:
+            self._forget_queue(queue)
+        return left
 
     def transient_queues(self, node_id: int, up_to_incarnation: int) -> list[QueueRecord]:
         """The transient queues of the node's incarnations up to and including this one."""

@@ -13,6 +13,7 @@ from mayfly.node.catalog.exchange import Exchange
 from mayfly.node.catalog.leader_locators import POLICY_KEYS, leader_locator
 from mayfly.node.catalog.policies import PolicyTable, merged_definition
 from mayfly.node.catalog.records import (
+    DELAYED,
     BindingRecord,
     DestinationKind,
     ExchangeRecord,
@@ -57,9 +58,13 @@ def predeclared_exchanges(vhost: str) -> list[ExchangeRecord]:
 class Vhost:
     """Exchanges, queues and bindings of one vhost. The caller has checked what it asks for."""
 
-    def __init__(self, record: VhostRecord) -> None:
+    def __init__(self, record: VhostRecord, left_queues: list[QueueRecord]) -> None:
+        """`left_queues` gets the queues of delayed exchanges that go, for who knows all queues."""
         self.record = record
+        self._left_queues = left_queues
         self.queues: dict[str, QueueRecord] = {}
+        self.delay_queues: dict[str, QueueRecord] = {}
+        """By exchange, the queues in which messages of delayed exchanges wait (RULES S1)."""
         self.policies = PolicyTable()
         self.operator_policies = PolicyTable()
         self.weight = 0
@@ -125,9 +130,10 @@ class Vhost:
         kind = queue_type(queue.arguments)
         return self.policies.for_thing(kind, queue.name), self.operator_policies.for_thing(kind, queue.name)
 
-    def effective_settings(self, queue: QueueRecord) -> QueueSettings:
-        """What counts for the queue now: its arguments and the policies that apply to it."""
-        definition = merged_definition(*self.policies_of_queue(queue))
+    def effective_settings(self, queue: QueueRecord, definition: dict[str, Any] | None = None) -> QueueSettings:
+        """What counts for the queue now: its arguments and the policies that apply to it, or what they would say."""
+        if definition is None:
+            definition = merged_definition(*self.policies_of_queue(queue))
         return effective_settings(queue.settings, queue.arguments, definition)
 
     def leader_locator(self, name: str, arguments: Mapping[str, Any]) -> str:
@@ -175,6 +181,8 @@ class Vhost:
             if exchange is None:
                 continue
             self.weight -= exchange.weight
+            if exchange.record.type == DELAYED and (delay_queue := self.delay_queues.pop(each, None)) is not None:
+                self._left_queues.append(delay_queue)
             for binding in self.bindings_from(each):
                 self._drop(binding)
             doomed.extend(
@@ -185,18 +193,25 @@ class Vhost:
 
     def add_queue(self, record: QueueRecord) -> None:
         """Add a queue of a new name."""
-        self.queues[record.name] = record
+        self._table_of(record)[record.name] = record
+
+    def _table_of(self, record: QueueRecord) -> dict[str, QueueRecord]:
+        return self.delay_queues if record.delays else self.queues
 
     def replace_queue(self, record: QueueRecord) -> None:
         """The queue of that name is known as this from now on, and so are the targets of its bindings."""
-        self.queues[record.name] = record
+        self._table_of(record)[record.name] = record
+        if record.delays:
+            return
         for binding in self.bindings_to("queue", record.name):
             self._drop(binding)
             self.add_binding(binding)
 
     def remove_queue(self, record: QueueRecord) -> None:
         """Remove the queue with its bindings, and auto-delete exchanges that lose their last one by it."""
-        del self.queues[record.name]
+        del self._table_of(record)[record.name]
+        if record.delays:
+            return
         for binding in self.bindings_to("queue", record.name):
             self.remove_binding(binding)
 
@@ -258,13 +273,15 @@ class Vhost:
     # Routing
 
     def route(
-        self, exchange: str, key: str, headers: Mapping[str, Any] | None, extra_keys: Sequence[str]
+        self, exchange: str, key: str, headers: Mapping[str, Any] | None, extra_keys: Sequence[str],
+        waits: bool = False,
     ) -> tuple[QueueRecord, ...]:
-        """The queues a message published to the exchange goes to, each once; none without the exchange."""
+        """The queues a message published to the exchange goes to, each once; none without the exchange. If it `waits`,
+        what comes to a delayed exchange goes into the queue of that, and no further (RULES S1)."""
         source = self._exchanges.get(exchange)
         if source is None:
             return ()
-        if not extra_keys:
+        if not extra_keys and not waits:
             if exchange == DEFAULT_EXCHANGE:
                 queue = self.queues.get(key)
                 return () if queue is None else (queue,)
@@ -274,10 +291,10 @@ class Vhost:
                     found = matches[0].queues
                     if found or self._alternate(source) is None:
                         return found
-        return self._route_on(exchange, [key, *extra_keys], headers)
+        return self._route_on(exchange, [key, *extra_keys], headers, waits)
 
     def _route_on(
-        self, first: str, keys: list[str], headers: Mapping[str, Any] | None
+        self, first: str, keys: list[str], headers: Mapping[str, Any] | None, waits: bool
     ) -> tuple[QueueRecord, ...]:
         """Follow bindings from exchange to exchange, each exchange once, so that rings of them do no harm."""
         queues: dict[int, QueueRecord] = {}
@@ -289,10 +306,15 @@ class Vhost:
                 continue
             onward: list[str] = []
             routed = False
+            if waits and name in self.delay_queues:
+                queue = self.delay_queues[name]
+                queues[queue.id] = queue
+                continue
             if name == DEFAULT_EXCHANGE:
                 for key in keys:
-                    if (queue := self.queues.get(key)) is not None:
-                        queues[queue.id] = queue
+                    named = self.queues.get(key)
+                    if named is not None:
+                        queues[named.id] = named
                         routed = True
             else:
                 for targets in self._matches(exchange, keys, headers):
@@ -310,13 +332,17 @@ class Vhost:
 
     @staticmethod
     def _matches(exchange: Exchange, keys: list[str], headers: Mapping[str, Any] | None) -> list[Targets]:
-        if exchange.record.type in ("fanout", "headers"):
+        if exchange.routes_as in ("fanout", "headers"):
             return exchange.match(keys[0], headers)
         return [targets for key in keys for targets in exchange.match(key, headers)]
 
     def looks_at_headers(self, exchange: str) -> bool:
         """Whether a message published to the exchange may reach a headers exchange."""
-        return any(self._exchanges[name].record.type == "headers" for name in self._reached_from(exchange))
+        return any(self._exchanges[name].routes_as == "headers" for name in self._reached_from(exchange))
+
+    def may_delay(self, exchange: str) -> bool:
+        """Whether a message published to the exchange may come to a delayed one."""
+        return bool(self.delay_queues) and any(name in self.delay_queues for name in self._reached_from(exchange))
 
     def may_reach(self, exchange: str, key: str | None, queue: str) -> bool:
         """Whether a message published to the exchange may go to the queue, by whatever keys it is bound; with this key,

@@ -11,6 +11,7 @@ from mayfly.node.dead_letter.death_headers import (
     DeathHistory,
     DeathWriter,
 )
+from mayfly.node.dead_letter.due import DueDecision, decide_due
 from mayfly.node.dead_letter.routing import DeadLetterDecision, DeadLetterRouter, DeadLetterSource, may_go_to
 
 __all__ = [
@@ -26,6 +27,8 @@ __all__ = [
     "DeadMessage",
     "DeathHistory",
     "DeathWriter",
+    "DueDecision",
+    "decide_due",
     "is_cycle",
     "may_go_to",
 ]

@@ -16,13 +16,14 @@ same command from being given many times; after a while without effect it is giv
 import logging
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Final
 
 from mayfly.cluster.versions import LEVEL_FAILED_DELIVERIES
-from mayfly.node.catalog import Catalog
-from mayfly.node.dead_letter import DeadLetterRouter, may_go_to
+from mayfly.node.catalog import Catalog, QueueRecord
+from mayfly.node.dead_letter import DeadLetterRouter, decide_due, may_go_to
+from mayfly.node.dead_letter.death_headers import PublishedContent
 from mayfly.node.duties.lost_queues import LostQueues
 from mayfly.node.duties.port import DutyPort
 from mayfly.node.limits import (
@@ -36,7 +37,7 @@ from mayfly.node.limits import (
 from mayfly.node.shard import commands
 from mayfly.node.shard.consumers import NO_WINDOW, UNLIMITED
 from mayfly.node.shard.message import Message
-from mayfly.node.shard.outbox import LETTER, MANIFEST, Death, Lane, item_kind
+from mayfly.node.shard.outbox import DUE, LETTER, MANIFEST, Death, Lane, item_kind
 from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.shard import Shard
 
@@ -184,6 +185,7 @@ class ShardDuties:
         """Whether the last look at parked ones ended before it had seen as many as one may."""
         self._retried: deque[tuple[int, int]] = deque()
         self._cycles_told: set[int] = set()
+        self._dropped_told: set[int] = set()
 
     def perform(self, now_ms: int) -> None:
         """Look at the shard and give what is due."""
@@ -252,6 +254,8 @@ class ShardDuties:
                 # That counts once our catalog is as new as the death: a binding may just not have arrived yet (D8).
                 self._freshen(waiting[-1].sequence, ())
                 break
+            if decision.outcome == commands.DROPPED_UNROUTABLE:
+                self._tell_dropped(death)
             decisions.append(decision)
             size += death.message.content_length
             if size >= TRANSFER_BYTES or steps >= DEAD_LETTER_ROUTING_STEPS:
@@ -263,7 +267,26 @@ class ShardDuties:
             return False
         return len(decisions) == len(waiting) > 0 or size >= TRANSFER_BYTES
 
+    def _decide_due(self, death: Death) -> commands.RouteDecision:
+        """About what has waited for a delayed exchange (RULES S1)."""
+        original = content_of(self._entry(death.message.index), death.message)
+        vhost, exchange = death.settings.vhost, death.settings.name
+        decision = decide_due(self._catalog, vhost, exchange, death.queue_id, original)
+        if not decision.targets:
+            return commands.RouteDecision(death.sequence, commands.DROPPED_UNROUTABLE)
+        return self._routed(death, decision.targets, decision.content)
+
+    def _tell_dropped(self, death: Death) -> None:
+        if death.reason == DUE and death.queue_id not in self._dropped_told:
+            self._dropped_told.add(death.queue_id)
+            logger.warning(
+                "messages of the delayed exchange %r in vhost %r have no route when they are due, and are dropped",
+                death.settings.name, death.settings.vhost,
+            )  # fmt: skip
+
     def _decide(self, death: Death) -> commands.RouteDecision:
+        if death.reason == DUE:
+            return self._decide_due(death)
         original = content_of(self._entry(death.message.index), death.message)
         decision = self._router.decide(death.settings, original, death.reason, death.time_ms // 1000)
         if decision.cycles and death.queue_id not in self._cycles_told:
@@ -278,12 +301,15 @@ class ShardDuties:
             return commands.RouteDecision(death.sequence, outcome)
         if not decision.targets:
             return commands.RouteDecision(death.sequence, commands.DROPPED_CYCLE)
+        return self._routed(death, decision.targets, decision.content)
+
+    def _routed(
+        self, death: Death, targets: Sequence[QueueRecord], found: PublishedContent
+    ) -> commands.RouteDecision:
         own = self.shard.shard_id
-        local = [queue.id for queue in decision.targets if queue.shard == own]
-        remote = [(queue.shard, queue.id) for queue in decision.targets if queue.shard != own]
-        content = commands.LetterContent(
-            decision.content.exchange_and_key, decision.content.header, decision.content.body
-        )
+        local = [queue.id for queue in targets if queue.shard == own]
+        remote = [(queue.shard, queue.id) for queue in targets if queue.shard != own]
+        content = commands.LetterContent(found.exchange_and_key, found.header, found.body)
         return commands.RouteDecision(death.sequence, commands.ROUTED, local, remote, content)
 
     def _retry_parked(self, now_ms: int) -> None:
@@ -436,7 +462,7 @@ class ShardDuties:
         """The command that brings these items of a lane to their queue."""
         if item_kind(items[0][0]) == MANIFEST:
             return self.shard.move_in(queue_id)
-        if all(item_kind(item) == LETTER for item, _ in items):
+        if all(item_kind(item) == LETTER and item.ttl_ms < 0 for item, _ in items):
             letters = [content for _, content in items]
             return commands.encode_transfer(self._source, queue_id, first_sequence, letters)
         return commands.encode_transfer_moved(self._source, queue_id, first_sequence, self._clock(now_ms), items)

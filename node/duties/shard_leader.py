@@ -60,7 +60,7 @@ class ShardLeader:
         self._comparison: Comparison | None = None
         self._compared: tuple[int, int, int] | None = None
         self._sessions_ended = self._group.sessions.ended
-        self._vhosts_deleted = self._catalog.vhosts_deleted
+        self._queues_dropped = self._catalog.queues_dropped
         self._duties.forget()
         self._moves.forget()
         self._policies.forget()
@@ -75,9 +75,9 @@ class ShardLeader:
         if self._sessions_ended != self._group.sessions.ended:
             self._sessions_ended = self._group.sessions.ended
             self._next_reconcile_ms = min(self._next_reconcile_ms, now_ms + RECONCILE_AFTER_LOSS_MS)
-        if self._vhosts_deleted != self._catalog.vhosts_deleted:
-            # Their queues went from the catalog without the shard being asked.
-            self._vhosts_deleted = self._catalog.vhosts_deleted
+        if self._queues_dropped != self._catalog.queues_dropped:
+            # Some went from the catalog without the shard being asked.
+            self._queues_dropped = self._catalog.queues_dropped
             self._next_reconcile_ms = now_ms
         self._compare(now_ms)
         if now_ms >= self._next_reconcile_ms and not self._reconciling:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from mayfly.node.catalog import DefinitionsLoaded, QueueDeclared, Refusal
+from mayfly.node.catalog import DefinitionsLoaded, ExchangeDeclared, QueueDeclared, QueueRecord, Refusal
 from mayfly.node.catalog.shard_settings import shard_settings
 from mayfly.node.engine.engine import Engine
 from mayfly.node.operating.cluster_control import ClusterControl
@@ -97,12 +97,15 @@ class Definitions:
                     # Somebody else has changed the catalog since it was checked.
                     raise BadDefinitions(f"{wish.place}: {answer.text}; what stands before it is done")
                 if isinstance(answer, QueueDeclared) and answer.created:
-                    self._create(answer)
+                    self._create(answer.queue)
+                if isinstance(answer, ExchangeDeclared) and answer.created:
+                    delaying = catalog.delay_queue(answer.exchange.vhost, answer.exchange.name)
+                    if delaying is not None:
+                        self._create(delaying)
         return plan
 
-    def _create(self, declared: QueueDeclared) -> None:
+    def _create(self, queue: QueueRecord) -> None:
         """Tell the shard as well, which its leader would do by itself some seconds later."""
-        queue = declared.queue
         command = encode_create_queue(queue.id, shard_settings(self._engine.catalog, queue))
         self._engine.shard(queue.shard).submit(command, None)
 

@@ -20,7 +20,7 @@ from mayfly.node.shard.commands import (
 from mayfly.node.shard.delivery import has_room
 from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.message import DELIVERED_ELSEWHERE, NO_DEADLINE, NO_TTL, Message
-from mayfly.node.shard.outbox import MAXLEN
+from mayfly.node.shard.outbox import DUE, MAXLEN
 from mayfly.node.shard.packing import NUMBER_BYTES, unpack_numbers
 from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.state import State
@@ -59,9 +59,13 @@ def apply_route(state: State, position: int, end: int) -> int:
             continue
         if outcome == ROUTED:
             marked = state.level >= LEVEL_FAILED_DELIVERIES and death.message.has_failed
-            content = arriving(state, offset, key_length, header_length, body_length, marked)
+            # What was due has its TTL before it, what is dead has lost it (RULES S3, D4).
+            ttl_ms = death.message.ttl_ms if death.reason == DUE else NO_TTL
+            content = arriving(state, offset, key_length, header_length, body_length, marked, ttl_ms)
             _move(state, content, targets_at, locals_, remotes, offset)
             outbox.routed += 1
+        elif death.reason == DUE:
+            outbox.dropped_due += 1
         elif outcome == DROPPED_CYCLE:
             outbox.dropped_cycle += 1
         else:
@@ -71,11 +75,13 @@ def apply_route(state: State, position: int, end: int) -> int:
 
 
 def arriving(
-    state: State, offset: int, key_length: int, header_length: int, body_length: int, has_failed: bool
+    state: State, offset: int, key_length: int, header_length: int, body_length: int, has_failed: bool,
+    ttl_ms: int = NO_TTL,
 ) -> Message:
-    """A dead letter as it comes, with its new content; ``has_failed``: a delivery of it, before it died."""
+    """A dead letter as it comes, with its new content; ``has_failed``: a delivery of it, before it died. Or what was
+    due, with the TTL that it has in its queues."""
     return Message(
-        state.index, offset, key_length, header_length, body_length, state.time_ms, NO_DEADLINE, 0, NO_TTL, 0,
+        state.index, offset, key_length, header_length, body_length, state.time_ms, NO_DEADLINE, 0, ttl_ms, 0,
         DELIVERED_ELSEWHERE if has_failed else 0,
     )
 
@@ -127,12 +133,12 @@ def _goes_after(state: State, queue: Queue, content: Message) -> bool:
     """If a queue that has left has something in its lines still, what comes for it goes behind that (D7)."""
     if not queue.has_left or not queue.has_ready():
         return False
-    state.enqueue(queue, content.enqueued_at(state.time_ms, queue.deadline_ms(state.time_ms, -1)))
+    state.enqueue(queue, content.enqueued_at(state.time_ms, queue.deadline_ms(state.time_ms, content.ttl_ms)))
     return True
 
 
 def take_in(state: State, queue: Queue, content: Message) -> bool:
-    """A dead letter arrives: the queue's own TTL and limits apply to it as to any other (RULES D9).
+    """A dead letter, or what was due, arrives: the queue's own TTL and limits apply to it as to any other (RULES D9).
 
     False: the queue is full and refuses it, so it has to wait. Where refused publishes die, it dies again. One that is
     larger than all that may be ready waits until nothing is: else it would hold up its lane for ever (D8).
@@ -144,7 +150,7 @@ def take_in(state: State, queue: Queue, content: Message) -> bool:
             return True
         if queue.ready_count() or not queue.max_length:
             return False
-    state.enqueue(queue, content.enqueued_at(state.time_ms, queue.deadline_ms(state.time_ms, -1)))
+    state.enqueue(queue, content.enqueued_at(state.time_ms, queue.deadline_ms(state.time_ms, content.ttl_ms)))
     return True
 
 

@@ -8,12 +8,13 @@ from mayfly.node.shard.effects import Deliver
 from mayfly.node.shard.errors import BrokenInvariant
 from mayfly.node.shard.line import Line
 from mayfly.node.shard.message import Message
-from mayfly.node.shard.outbox import MAXLEN
+from mayfly.node.shard.outbox import DUE, MAXLEN
 from mayfly.node.shard.portion import Portion
 from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.settings import MAX_NUMBER
 from mayfly.node.shard.state import State
 from mayfly.node.shard.stream_delivery import deliver_stream
+from mayfly.node.shard.stream_expiry import drop_oldest, expire
 
 _FEW_CONSUMERS: Final = 32
 _WORTH_COUNTING_BYTES: Final = 1024
@@ -37,7 +38,10 @@ def serve(state: State, queue: Queue) -> None:
         _serve_stream(state, queue)
         return
     if queue.schedule is not None:
-        _release_due(state, queue)
+        if queue.settings.delays:
+            _send_due(state, queue)
+        else:
+            _release_due(state, queue)
     if queue.consumers.bands and not (queue.moving is not None and queue.holds_back):
         _deliver(state, queue)
     if not queue.is_lazy:
@@ -74,6 +78,18 @@ def _release_due(state: State, queue: Queue) -> None:
             queue.ready_line(message.priority).append(message)
 
 
+def _send_due(state: State, queue: Queue) -> None:
+    """What waited for a delayed exchange and is due leaves, in order, to be routed (RULES S1); while earlier ones may
+    still be on their way to here, nothing does."""
+    if queue.waits_for_earlier:
+        return
+    due = queue.take_scheduled(state.time_ms, state.due_budget)
+    state.due_budget -= len(due)
+    for message in due:
+        state.due_lag.observe(state.time_ms - message.enqueued_ms)
+        state.outbox.add(queue.queue_id, message, DUE, state.time_ms, queue.settings)
+
+
 def put_back(state: State, queue: Queue, message: Message) -> None:
     """A message that came back is ready, before what was never delivered."""
     if state.returns_to_place:
@@ -84,12 +100,11 @@ def put_back(state: State, queue: Queue, message: Message) -> None:
 
 def _serve_stream(state: State, queue: Queue) -> None:
     """The same of a stream: what is too old leaves before anything is delivered (RULES T5), what is too much after."""
-    if queue.ready.timed:
-        _expire_head(state, queue, queue.ready)
+    expire(state, queue)
     if queue.consumers.bands:
         deliver_stream(state, queue)
     if queue.drops:
-        _drop_heads(state, queue)
+        drop_oldest(state, queue)
     note_due(state, queue)
 
 

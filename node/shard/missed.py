@@ -132,8 +132,11 @@ class _Answers:
         return GetResult(holder.held[delivery_id], delivery_id, self._now.queues[queue_id].ready_count(), False)
 
     def _all_taken(self, data: bytes, position: int, count: int) -> bool:
-        """Whether so many PUBLISHes were surely refused by none of their queues: none of these has refused anything."""
+        """Whether so many PUBLISHes were surely refused by none of their queues: none of these has refused anything.
+        What a CHANGE_SCHEDULED came to nobody knows."""
         for _ in range(count):
+            if data[position] == commands.CHANGE_SCHEDULED:
+                return False
             _, _, extra, _, _, first, _ = commands.PUBLISH_HEAD.unpack_from(data, position)
             targets_at = commands.targets_at(data, position)
             others = unpack_numbers(data, targets_at, extra, targets_at + extra * NUMBER_BYTES)

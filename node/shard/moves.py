@@ -24,6 +24,7 @@ from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.lease import RELEASED as LEASE_RELEASED
 from mayfly.node.shard.lease import USES, Lease
 from mayfly.node.shard.message import Message, deadline_ms
+from mayfly.node.shard.message_id import NO_DIGEST, digest_at
 from mayfly.node.shard.moving import Moving
 from mayfly.node.shard.outbox import END, LETTER, MANIFEST, PUBLISHED, RELEASED, RETURNED, SCHEDULED
 from mayfly.node.shard.packing import NUMBER_BYTES, unpack_numbers
@@ -204,7 +205,7 @@ def apply_transfer_moved(state: State, position: int, end: int) -> int:
         elif kind in (PUBLISHED, RETURNED, SCHEDULED):
             if retimed:
                 message = message.with_deadline(deadline_ms(message.enqueued_ms, message.ttl_ms, queue.ttl_ms))
-            put(queue, message, kind)
+            put(queue, message, kind, _digest(data, message) if kind == SCHEDULED else NO_DIGEST)
             state.retain(1)
             state.expiry_budget += 1
             state.delivery_budget += 1
@@ -216,6 +217,13 @@ def apply_transfer_moved(state: State, position: int, end: int) -> int:
     if taken:
         queue.note_received(source, highest + taken)
     return position
+
+
+def _digest(data: bytes, message: Message) -> bytes:
+    """Of the id under which a message waits. One that was delivered before can't be cancelled (RULES S4)."""
+    if message.acquired_count > 0:
+        return NO_DIGEST
+    return digest_at(data, message.offset + message.key_length, message.header_length)
 
 
 def _mark(state: State, queue: Queue, source: int, kind: int) -> None:

@@ -8,6 +8,7 @@ from collections import deque
 from typing import Final
 
 from mayfly.node.shard.message import Message
+from mayfly.node.shard.message_id import NO_DIGEST
 from mayfly.node.shard.settings import ShardQueueSettings
 
 EXPIRED: Final = "expired"
@@ -17,7 +18,7 @@ MAXLEN: Final = "maxlen"
 QUEUE_EXPIRED: Final = "queue_expired"
 # What an item of a lane is (`item_kind`). All but the first are of a queue that has moved from here (`moving`).
 LETTER: Final = 0
-"""A dead letter."""
+"""A dead letter, or what was due."""
 PUBLISHED: Final = 1
 """A message of the queue that was never delivered, or goes behind those."""
 RETURNED: Final = 2
@@ -33,10 +34,19 @@ SCHEDULED: Final = 6
 _KIND_SHIFT: Final = 16
 
 REASONS: Final = (EXPIRED, REJECTED, DELIVERY_LIMIT, MAXLEN, QUEUE_EXPIRED)
+"""Why messages die (RULES D2)."""
+DUE: Final = "due"
+"""Not dead, but to be routed as those are: what has waited for a delayed exchange (RULES S1)."""
+ALL_REASONS: Final = (*REASONS, DUE)
+"""In the order of a snapshot's numbers."""
+
+
+_NO_DIGESTS: Final[dict[int, bytes]] = {}
+"""What all lanes without any have in common; never changed."""
 
 
 class Death:
-    """One message that died in ``queue_id`` at ``time_ms`` for ``reason`` (RULES D2).
+    """One message that died in ``queue_id`` at ``time_ms`` for ``reason`` (RULES D2), or is DUE.
 
     ``settings`` are the queue's at that moment: they say where it goes even if the queue is gone.
     ``sequence`` numbers the deaths of the shard from 1.
@@ -62,16 +72,30 @@ class Lane:
     Sequences count from 1 without gaps and never start again: the target remembers the highest. An item is
     where the content stands in this shard's log (of a dead letter, in the ROUTE entry), and what it is (`item_kind`).
 
+    ``digests``, by sequence: of the ids of items that wait for their time, for a queue that comes back before they have
+    gone (`node.shard.message_id`).
+
     ``target_shard`` is where the queue was when the lane was filled; it may have moved since.
     """
 
-    __slots__ = ("first_sequence", "items", "target_queue", "target_shard")
+    __slots__ = ("digests", "first_sequence", "items", "target_queue", "target_shard")
 
     def __init__(self, target_shard: int, target_queue: int) -> None:
         self.target_shard = target_shard
         self.target_queue = target_queue
         self.first_sequence = 1
         self.items: deque[Message] = deque()
+        self.digests = _NO_DIGESTS
+
+    def note_digest(self, digest: bytes) -> None:
+        """The last item is SCHEDULED, and this the digest of its id."""
+        if not self.digests:
+            self.digests = {}
+        self.digests[self.last_sequence()] = digest
+
+    def first_digest(self) -> bytes:
+        """That of the first item."""
+        return self.digests.get(self.first_sequence, NO_DIGEST) if self.digests else NO_DIGEST
 
     def last_sequence(self) -> int:
         """Of the last item, or the one before the next if there is none."""
@@ -98,13 +122,14 @@ class Outbox:
     something waits, ``in_lanes`` things altogether.
 
     Only entries change it. ``routed`` deaths reached a queue or a lane; ``dropped_*`` did not, for the reason
-    named; ``lost`` targets were gone when a message got there or waited for them; ``settled`` lane items were
-    committed.
+    named, nor did ``dropped_due`` messages of delayed exchanges, which had no route when they were due; ``lost``
+    targets were gone when a message got there or waited for them; ``settled`` lane items were committed.
     """
 
     __slots__ = (
         "dropped_by_operator",
         "dropped_cycle",
+        "dropped_due",
         "dropped_unroutable",
         "filled",
         "in_lanes",
@@ -130,6 +155,7 @@ class Outbox:
         self.dropped_cycle = 0
         self.dropped_unroutable = 0
         self.dropped_by_operator = 0
+        self.dropped_due = 0
 
     def add(
         self, queue_id: int, message: Message, reason: str, time_ms: int, settings: ShardQueueSettings
@@ -156,6 +182,8 @@ class Outbox:
     def take_from_lane(self, lane: Lane) -> Message:
         """The first item of a lane leaves it."""
         item = lane.items.popleft()
+        if lane.digests:
+            lane.digests.pop(lane.first_sequence, None)
         lane.first_sequence += 1
         self.in_lanes -= 1
         if not lane.items:

@@ -4,10 +4,11 @@ from typing import Final
 
 from mayfly.node.shard.consumers import Consumers, Holder
 from mayfly.node.shard.counts import Counts
-from mayfly.node.shard.dialect import DIALECTS, LAVINMQ, OTTERMQ, RABBITMQ, ttl_rule
+from mayfly.node.shard.dialect import DIALECTS, LAVINMQ, OF_STREAMS, OTTERMQ, RABBITMQ, queue_ttl_of, ttl_rule
 from mayfly.node.shard.lease import Lease
 from mayfly.node.shard.line import PIECE, Line
 from mayfly.node.shard.message import Message, deadline_ms
+from mayfly.node.shard.message_id import NO_DIGEST
 from mayfly.node.shard.moving import Moving
 from mayfly.node.shard.priority import place_of_default
 from mayfly.node.shard.retiming import Retiming
@@ -139,7 +140,9 @@ class Queue(Counts):
         self._settings: ShardQueueSettings | None = None
         self.terms_bytes = terms_bytes
         self.retiming: Retiming | None = None
-        self.stream: Stream | None = Stream() if terms.is_stream else None
+        self.stream: Stream | None = None
+        if terms.is_stream:
+            self.stream = Stream(piece, terms.key_index, -1 if terms.marker_ttl_ms is None else terms.marker_ttl_ms)
         self.ttl_ms = -1
         self.dialect = RABBITMQ
         self.expires_ms = -1
@@ -158,7 +161,7 @@ class Queue(Counts):
         """Take over the terms (which queue has a single active consumer is decided once, at its creation)."""
         self._settings = None
         self.terms_bytes = terms_bytes
-        self.dialect = DIALECTS.index(terms.ttl_dialect)
+        self.dialect = OF_STREAMS if terms.is_stream else DIALECTS.index(terms.ttl_dialect)
         self.ttl_ms = ttl_rule(self.dialect, -1 if terms.message_ttl_ms is None else terms.message_ttl_ms)
         self.expires_ms = -1 if terms.expires_ms is None else terms.expires_ms
         self.delivery_limit = -1 if terms.delivery_limit is None else terms.delivery_limit
@@ -212,6 +215,13 @@ class Queue(Counts):
         which the queue has come is settled first."""
         moving = self.moving
         return moving is not None and len(moving.guests) > 0 and self.consumers.single_active
+
+    @property
+    def waits_for_earlier(self) -> bool:
+        """Whether messages that were in it before may still have to arrive: what waits for a delayed exchange does not
+        leave meanwhile, as it leaves in order (RULES S1)."""
+        moving = self.moving
+        return self.settings.delays and moving is not None and (moving.source_shard != 0 or moving.returns)
 
     def forget_move(self) -> None:
         """If nothing of a move is left, nothing is known of it."""
@@ -319,17 +329,28 @@ class Queue(Counts):
         """How what comes back waits (RULES S5); None if it does not."""
         return retries_of(self.settings) if self.settings.retry_ways and self.stream is None else None
 
-    def wait(self, message: Message) -> None:
-        """The message, which is no longer anywhere else, waits until its ``enqueued_ms``."""
+    def wait(self, message: Message, digest: bytes = NO_DIGEST) -> None:
+        """The message, which is no longer anywhere else, waits until its ``enqueued_ms``. With the digest of its id
+        (`node.shard.message_id`) it can be cancelled (RULES S4)."""
         if self.schedule is None:
             self.schedule = Schedule(self.ready.piece)
-        self.schedule.put(message)
+        self.schedule.put(message, digest)
 
-    def take_scheduled(self, until_ms: int, most: int) -> list[Message]:
-        """The first of what is scheduled, at most so many, that are due then; they leave."""
+    def take_named(self, digest: bytes, most: int) -> list[Message]:
+        """At most so many of what is scheduled under an id; they leave."""
         if self.schedule is None:
             return []
-        taken = self.schedule.take(until_ms, most)
+        taken = self.schedule.remove(digest, most)
+        if not self.schedule.count:
+            self.schedule = None
+        return taken
+
+    def take_scheduled(self, until_ms: int, most: int, digests: list[bytes] | None = None) -> list[Message]:
+        """The first of what is scheduled, at most so many, that are due then; they leave. The digests of their ids go
+        into ``digests``."""
+        if self.schedule is None:
+            return []
+        taken = self.schedule.take(until_ms, most, digests)
         if not self.schedule.count:
             self.schedule = None
         return taken
@@ -364,8 +385,10 @@ class Queue(Counts):
     def next_due_ms(self) -> int:
         """When this queue has something to do by itself, -1 for never as things are: the earliest deadline of the heads
         of its lines, or when the first of what is scheduled is due."""
+        if self.stream is not None:
+            return self.stream.next_due_ms(self.ready, queue_ttl_of(self.ttl_ms))
         deadline_ms = -1 if self.is_lazy else self.next_deadline_ms()
-        if self.schedule is None:
+        if self.schedule is None or self.waits_for_earlier:
             return deadline_ms
         due_ms = self.schedule.next_due_ms()
         return due_ms if deadline_ms < 0 or 0 <= due_ms < deadline_ms else deadline_ms

@@ -10,6 +10,7 @@ NOT_EMPTY: Final = "not-empty"
 DUPLICATE_CONSUMER: Final = "duplicate-consumer"
 FULL: Final = "full"
 NOT_HELD: Final = "not-held"
+NO_KEYS: Final = "no-keys"
 
 
 class Gone:
@@ -63,13 +64,16 @@ class QueueCounts:
 class Published:
     """Answer to PUBLISH_GUARDED: the positions, from 0 and rising, of the publishes that a full queue refused.
 
-    Other queues of the same publish have it all the same, as in RabbitMQ.
+    Other queues of the same publish have it all the same, as in RabbitMQ. A CHANGE_SCHEDULED is ``refused`` where it is
+    not decided: the queue is on its way between shards, or more waits under the id than one command may change. In
+    ``not_waiting`` are the positions of those under whose id nothing waits in any of their queues.
     """
 
-    __slots__ = ("refused",)
+    __slots__ = ("not_waiting", "refused")
 
-    def __init__(self, refused: list[int]) -> None:
+    def __init__(self, refused: list[int], not_waiting: list[int] | None = None) -> None:
         self.refused = refused
+        self.not_waiting = not_waiting or []
 
 
 class GetResult:
@@ -104,8 +108,8 @@ class Detached:
 
 
 class Refused:
-    """ATTACH, DELETE_QUEUE or TRANSACTION refused: EXCLUSIVE, DUPLICATE_CONSUMER, IN_USE, NOT_EMPTY, FULL or
-    NOT_HELD. Nothing changed.
+    """ATTACH, DELETE_QUEUE, TRANSACTION or PURGE_KEY refused: EXCLUSIVE, DUPLICATE_CONSUMER, IN_USE, NOT_EMPTY, FULL,
+    NOT_HELD or NO_KEYS. Nothing changed.
     """
 
     __slots__ = ("reason",)
@@ -115,12 +119,22 @@ class Refused:
 
 
 class Purged:
-    """Answer to PURGE: how many ready messages were dropped."""
+    """Answer to PURGE and DELETE_OFFSET: how many ready messages were dropped."""
 
     __slots__ = ("messages",)
 
     def __init__(self, messages: int) -> None:
         self.messages = messages
+
+
+class PurgedKey:
+    """Answer to PURGE_KEY: how many messages were dropped, and how many of those that were meant are ``left``."""
+
+    __slots__ = ("left", "messages")
+
+    def __init__(self, messages: int, left: int) -> None:
+        self.messages = messages
+        self.left = left
 
 
 class Deleted:
@@ -139,6 +153,6 @@ class Applied:
 
 
 Result = (
-    Gone | Moved | Crossed | QueueCounts | GetResult | Attached | Detached | Refused | Purged | Deleted | Published
-    | Applied
+    Gone | Moved | Crossed | QueueCounts | GetResult | Attached | Detached | Refused | Purged | PurgedKey | Deleted
+    | Published | Applied
 )

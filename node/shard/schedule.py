@@ -6,75 +6,111 @@ there (S3). What makes two messages with the same due time differ is where their
 The next ones are *young*: objects in a sorted list. When there are many, the later half of them becomes a *run*: a line
 in order of time, packed but for its first messages. So any due time is put in its place by looking at the young alone,
 and a million that wait are a few hundred runs, about twenty bytes a message.
+
+Of messages with an id a digest is kept (`node.shard.message_id`), 16 bytes, and an index leads from it to the run, so
+that one that waits among a million is found at once (S4): about a hundred bytes a message altogether.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import deque
 from typing import Final
 
 from mayfly.node.shard.line import Line
 from mayfly.node.shard.message import Message
-from mayfly.node.shard.packed import Packed, pack
-from mayfly.node.shard.returning import ReturningMessages
+from mayfly.node.shard.message_id import NO_DIGEST
+from mayfly.node.shard.run import TIME_SHIFT, Run, joined, piece_of, place_from, place_of, run_of, split
 from mayfly.node.shard.timers import NEVER
 
-PACKED_TOGETHER: Final = 16
-"""So many packed pieces make a run: each is small, because the first of every run is unpacked at the same time."""
-_AT_HAND: Final = 8
-"""The first of a run that are objects, as part of a piece."""
 _SMALL: Final = 4
 """A run with less of its messages left than one in so many is put together with others."""
-_INDEX_SHIFT: Final = 40
-_TIME_SHIFT: Final = 104
+_KEY_BYTES: Final = 8
+_KEY_SHIFT: Final = 4
+"""60 bits of a digest are its key: a number that takes no more memory than it must."""
 
 
-def place_of(message: Message) -> int:
-    """Where a message that waits stands among the others: they come in the order of these numbers."""
-    return message.enqueued_ms << _TIME_SHIFT | message.index << _INDEX_SHIFT | message.offset
+def key_of(digest: bytes) -> int:
+    """Under what a message with this digest is in the index."""
+    return int.from_bytes(digest[:_KEY_BYTES], "little") >> _KEY_SHIFT
 
 
 class Schedule:
     """The waiting messages of one queue: ``young`` and ``runs``, both in order, by the places of their first messages.
 
-    Where it is cut follows from what happened to it alone, so all replicas cut at the same places.
+    Where it is cut follows from what happened to it alone, so all replicas cut at the same places. ``digests`` are
+    those of the young. ``where`` is the index: the run of a message, None where more than one has the key, or it is
+    young. ``repeated`` counts the others with the same key. Nothing but speed depends on what the index knows.
     """
 
-    __slots__ = ("body_bytes", "count", "half", "places", "run_places", "runs", "young")
+    __slots__ = (
+        "body_bytes", "count", "digests", "half", "places", "repeated", "run_places", "runs", "where", "young",
+    )  # fmt: skip
 
     def __init__(self, piece: int) -> None:
         """``piece``: at most so many are young; tests lower it."""
         self.half = max(1, piece // 2)
         self.young: list[Message] = []
         self.places: list[int] = []
-        self.runs: list[Line] = []
+        self.digests: list[bytes] = []
+        self.runs: list[Run] = []
         self.run_places: list[int] = []
+        self.where: dict[int, Run | None] = {}
+        self.repeated: dict[int, int] = {}
         self.count = 0
         """How many wait."""
         self.body_bytes = 0
         """Bytes of their bodies."""
 
-    def put(self, message: Message) -> None:
-        """One more waits, until its ``enqueued_ms``."""
+    def put(self, message: Message, digest: bytes = NO_DIGEST) -> None:
+        """One more waits, until its ``enqueued_ms``; with the digest of its id it can be found."""
         place = place_of(message)
         places = self.places
         if not places or place > places[-1]:
             places.append(place)
             self.young.append(message)
+            self.digests.append(digest)
         else:
             at = bisect_left(places, place)
             places.insert(at, place)
             self.young.insert(at, message)
+            self.digests.insert(at, digest)
+        if digest:
+            self._note(digest, None)
         self.count += 1
         self.body_bytes += message.body_length
         if len(places) >= 2 * self.half:
             self._make_run()
 
+    def _note(self, digest: bytes, run: Run | None) -> None:
+        """A message with this digest is there, in a run or young."""
+        key = key_of(digest)
+        if key in self.where:
+            self.where[key] = None
+            self.repeated[key] = self.repeated.get(key, 0) + 1
+        else:
+            self.where[key] = run
+
+    def _forget(self, digests: list[bytes]) -> None:
+        """Messages with these digests have left."""
+        for digest in digests:
+            if not digest:
+                continue
+            key = key_of(digest)
+            further = self.repeated.get(key, 0)
+            if not further:
+                del self.where[key]
+            elif further == 1:
+                del self.repeated[key]
+            else:
+                self.repeated[key] = further - 1
+
     def _make_run(self) -> None:
         """The later half of the young becomes a run, with what little is left of others."""
         half = self.half
         messages = self.young[half:]
+        digests = self.digests[half:]
         del self.young[half:]
         del self.places[half:]
+        del self.digests[half:]
         taken = 0
         number = 0
         while number < len(self.runs) and taken < half:
@@ -82,16 +118,27 @@ class Schedule:
             count = run.count()
             if count * _SMALL < half:
                 messages += run.live()
+                digests += run.digest_list()
                 taken += count
                 del self.runs[number]
                 del self.run_places[number]
             else:
                 number += 1
         if taken:
-            messages.sort(key=place_of)
-        self._enter(run_of(messages, half))
+            places = [place_of(message) for message in messages]
+            order = sorted(range(len(messages)), key=places.__getitem__)
+            messages = [messages[each] for each in order]
+            digests = [digests[each] for each in order]
+        run = run_of(messages, digests, half)
+        self._enter(run)
+        if run.digests:
+            for digest in digests:
+                if digest:
+                    key = key_of(digest)
+                    if key not in self.repeated:
+                        self.where[key] = run
 
-    def _enter(self, run: Line) -> None:
+    def _enter(self, run: Run) -> None:
         place = place_of(run.first())
         at = bisect_left(self.run_places, place)
         self.run_places.insert(at, place)
@@ -100,18 +147,18 @@ class Schedule:
     def next_due_ms(self) -> int:
         """When the first is due; NEVER when none waits."""
         if self.run_places and (not self.places or self.run_places[0] < self.places[0]):
-            return self.run_places[0] >> _TIME_SHIFT
+            return self.run_places[0] >> TIME_SHIFT
         return self.young[0].enqueued_ms if self.young else NEVER
 
-    def take(self, until_ms: int, most: int) -> list[Message]:
-        """The first ones, at most so many, that are due then; they leave."""
+    def take(self, until_ms: int, most: int, digests: list[bytes] | None = None) -> list[Message]:
+        """The first ones, at most so many, that are due then; they leave. Their ids' digests go into ``digests``."""
         taken: list[Message] = []
         while len(taken) < most:
             left = most - len(taken)
             if self.run_places and (not self.places or self.run_places[0] < self.places[0]):
-                before = self._take_from_run(until_ms, left, taken)
+                before = self._take_from_run(until_ms, left, taken, digests)
             else:
-                before = self._take_young(until_ms, left, taken)
+                before = self._take_young(until_ms, left, taken, digests)
             if not before:
                 break
         self.count -= len(taken)
@@ -119,27 +166,32 @@ class Schedule:
             self.body_bytes -= message.body_length
         return taken
 
-    def _take_young(self, until_ms: int, most: int, taken: list[Message]) -> int:
+    def _take_young(self, until_ms: int, most: int, taken: list[Message], digests: list[bytes] | None) -> int:
         """How many of the young come next."""
         young = self.young
         stop = min(most, len(young))
         if self.run_places:
             stop = min(stop, bisect_left(self.places, self.run_places[0]))
         if stop and young[stop - 1].enqueued_ms > until_ms:
-            stop = bisect_left(self.places, until_ms + 1 << _TIME_SHIFT, 0, stop)
+            stop = bisect_left(self.places, until_ms + 1 << TIME_SHIFT, 0, stop)
         taken += young[:stop]
+        left = self.digests[:stop]
+        self._forget(left)
+        if digests is not None:
+            digests += left
         del young[:stop]
         del self.places[:stop]
+        del self.digests[:stop]
         return stop
 
-    def _take_from_run(self, until_ms: int, most: int, taken: list[Message]) -> int:
+    def _take_from_run(self, until_ms: int, most: int, taken: list[Message], digests: list[bytes] | None) -> int:
         """How many of the first run come next."""
         run = self.runs.pop(0)
         self.run_places.pop(0)
         limit = self.places[0] if self.places else -1
         if self.run_places and (limit < 0 or self.run_places[0] < limit):
             limit = self.run_places[0]
-        limit_ms = limit >> _TIME_SHIFT
+        limit_ms = limit >> TIME_SHIFT
         total = 0
         more = True
         while more and total < most and run.items:
@@ -162,9 +214,113 @@ class Schedule:
             total += count
             if count:
                 run.advance(count)
+        if run.digests or digests is not None:
+            left = run.take_digests(total)
+            self._forget(left)
+            if digests is not None:
+                digests += left
         if run.items:
             self._enter(run)
         return total
+
+    def remove(self, digest: bytes, most: int) -> list[Message]:
+        """At most so many messages with this digest leave; in order of due times if they are all of them."""
+        key = key_of(digest)
+        if key not in self.where:
+            return []
+        removed: list[Message] = []
+        run = self.where[key]
+        if run is not None:
+            self._remove_from_run(run, digest, most, removed)
+        else:
+            alone = key not in self.repeated
+            self._remove_young(digest, most, removed)
+            if not (alone and removed):
+                for each in self.runs.copy():
+                    self._remove_from_run(each, digest, most - len(removed), removed)
+        self.count -= len(removed)
+        for message in removed:
+            self.body_bytes -= message.body_length
+        removed.sort(key=place_of)
+        return removed
+
+    def _remove_young(self, digest: bytes, most: int, removed: list[Message]) -> None:
+        digests = self.digests
+        at = 0
+        while most > 0 and digest in digests:
+            at = digests.index(digest, at)
+            removed.append(self.young.pop(at))
+            del self.places[at]
+            del digests[at]
+            self._forget([digest])
+            most -= 1
+
+    def _remove_from_run(self, run: Run, digest: bytes, most: int, removed: list[Message]) -> None:
+        places = run.places_of(digest, most)
+        if not places:
+            return
+        number = bisect_left(self.run_places, place_of(run.first()))
+        del self.runs[number]
+        del self.run_places[number]
+        removed += run.remove(places)
+        self._forget([digest] * len(places))
+        if run.items:
+            self._enter(run)
+
+    def find(self, digest: bytes, most: int) -> list[Message]:
+        """At most so many messages with this digest, in order of due times; they stay."""
+        found = [message for message, each in zip(self.young, self.digests, strict=True) if each == digest]
+        for run in self.runs:
+            for place in run.places_of(digest, most):
+                found += run.between(place, place + 1)
+        found.sort(key=place_of)
+        return found[:most]
+
+    def behind(self, place: int, until_ms: int, most: int) -> list[Message]:
+        """At most so many of those that stand behind a ``place_of`` and are due until then, in order; they stay."""
+        start = bisect_right(self.places, place)
+        found = self.young[start : start + most]
+        for first, run in zip(self.run_places, self.runs, strict=True):
+            if first >> TIME_SHIFT > until_ms or (len(found) >= most and place_of(found[most - 1]) < first):
+                break
+            found += run.behind(place, most)
+            found.sort(key=place_of)
+            del found[most:]
+        return [message for message in found if message.enqueued_ms <= until_ms]
+
+    def next_run(self, due_ms: int, index: int) -> list[Message]:
+        """Of a schedule without digests: a run leaves, the first that begins with this due time and index or behind, or
+        the first of all: all of it. The young if there is no run."""
+        if not self.runs:
+            young = self.young
+            self.young, self.places, self.digests = [], [], []
+            self._count_off(young)
+            return young
+        at = bisect_left(self.run_places, place_from(due_ms, index, 0))
+        if at == len(self.runs):
+            at = 0
+        del self.run_places[at]
+        messages = self.runs.pop(at).live()
+        self._count_off(messages)
+        return messages
+
+    def put_run(self, messages: list[Message]) -> None:
+        """What is left of a run, or of the young, that `next_run` gave is back."""
+        if not messages:
+            return
+        self.count += len(messages)
+        self.body_bytes += sum([message.body_length for message in messages])
+        digests = [NO_DIGEST] * len(messages)
+        if self.runs or len(messages) >= self.half:
+            self._enter(run_of(messages, digests, self.half))
+        else:
+            self.young = messages
+            self.places = [place_of(message) for message in messages]
+            self.digests = digests
+
+    def _count_off(self, messages: list[Message]) -> None:
+        self.count -= len(messages)
+        self.body_bytes -= sum([message.body_length for message in messages])
 
     def retime(self, queue_ttl_ms: int) -> None:
         """The deadlines of all are by this TTL of the queue from now on, -1 for none (RULES T12)."""
@@ -180,33 +336,33 @@ class Schedule:
         young.put_together(self.young, deque(), [], sum([1 for message in self.young if message.deadline_ms >= 0]))
         return [young, *self.runs]
 
-    def empty_run(self) -> Line:
-        """A run, to be filled in."""
-        return Line(piece_of(self.half))
+    def digest_rows(self) -> list[bytes]:
+        """The digests as a snapshot has them: of the young, and of each run; nothing if there are none."""
+        rows = [joined(self.digests), *[run.digests for run in self.runs]]
+        return rows if any(rows) else []
 
-    def restore(self, young: list[Message], runs: list[Line], body_bytes: int) -> None:
-        """Be what a snapshot says."""
+    def empty_run(self) -> Run:
+        """A run, to be filled in."""
+        return Run(piece_of(self.half))
+
+    def restore_young(self, young: list[Message], digests: bytes, body_bytes: int) -> None:
+        """Begin to be what a snapshot says; its runs follow."""
         self.young = young
         self.places = [place_of(message) for message in young]
-        self.runs = runs
-        self.run_places = [place_of(run.first()) for run in runs]
-        self.count = len(young) + sum([run.count() for run in runs])
+        self.digests = split(digests, len(young))
+        for digest in self.digests:
+            if digest:
+                self._note(digest, None)
+        self.count = len(young)
         self.body_bytes = body_bytes
 
-
-def run_of(messages: list[Message], half: int) -> Line:
-    """A run of these messages, which are in order and at least one. ``half``: as many as a run has at first."""
-    piece = piece_of(half)
-    at_hand = max(1, piece // _AT_HAND)
-    packed: deque[Packed | ReturningMessages] = deque()
-    for start in range(at_hand, len(messages), piece):
-        packed.append(pack(messages[start : start + piece]))
-    run = Line(piece)
-    timed = sum([1 for message in messages if message.deadline_ms >= 0])
-    run.put_together(messages[:at_hand], packed, [], timed)
-    return run
-
-
-def piece_of(half: int) -> int:
-    """How many of a run are packed together."""
-    return max(1, half // PACKED_TOGETHER)
+    def restore_run(self, run: Run, body_bytes: int) -> None:
+        """The next run of the snapshot."""
+        self.runs.append(run)
+        self.run_places.append(place_of(run.first()))
+        self.count += run.count()
+        self.body_bytes += body_bytes
+        if run.digests:
+            for digest in run.digest_list():
+                if digest:
+                    self._note(digest, run)

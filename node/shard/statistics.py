@@ -54,6 +54,7 @@ class ShardStatistics(Counts):
         "dead_lettered_for",
         "dropped_by_operator",
         "dropped_cycle",
+        "dropped_due",
         "dropped_unroutable",
         "gone_for",
         "lease_timers",
@@ -99,6 +100,7 @@ class ShardStatistics(Counts):
         self.dropped_cycle = outbox.dropped_cycle
         self.dropped_unroutable = outbox.dropped_unroutable
         self.dropped_by_operator = outbox.dropped_by_operator
+        self.dropped_due = outbox.dropped_due
         self.missing_targets = state.missing_targets
         self.transfers_lost = state.transfers_lost
         self.refused_transfers = state.refused_transfers

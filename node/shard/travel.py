@@ -90,7 +90,8 @@ class Packer:
         if isinstance(result, Deleted):
             return [_DELETED, result.messages]
         if isinstance(result, Published):
-            return [_PUBLISHED, result.refused]
+            further = [result.not_waiting] if result.not_waiting else []
+            return [_PUBLISHED, result.refused, *further]
         if isinstance(result, Applied):
             return [_DONE]
         if isinstance(result, Moved):
@@ -141,7 +142,7 @@ class Unpacker:
         if kind == _DELETED:
             return Deleted(item[1])
         if kind == _PUBLISHED:
-            return Published([int(position) for position in item[1]])
+            return Published(*[[int(position) for position in positions] for positions in item[1:3]])
         if kind == _DONE:
             return Applied()
         if kind == _MOVED:

@@ -20,29 +20,10 @@ from mayfly.node.broker.settings import BrokerSettings
 from mayfly.node.catalog import UpgradePassword
 from mayfly.node.engine.drain import DrainSettings
 from mayfly.node.engine.engine import Engine
-from mayfly.node.http.server import HttpServer, HttpSettings, PagePorts
-from mayfly.node.operating.access import Access
-from mayfly.node.operating.acting import Acting
-from mayfly.node.operating.clients import Clients
+from mayfly.node.http.server import HttpServer, HttpSettings
 from mayfly.node.operating.cluster_control import ClusterControl
-from mayfly.node.operating.data_copies import DataCopies
-from mayfly.node.operating.dead_letters import DeadLetters
-from mayfly.node.operating.freshness import Freshness
-from mayfly.node.operating.groups import Groups
-from mayfly.node.operating.health_checks import HealthChecks
 from mayfly.node.operating.import_and_export import Definitions
-from mayfly.node.operating.management import Management, Told
-from mayfly.node.operating.message_totals import MessageTotals
-from mayfly.node.operating.node_questions import NodeQuestions
-from mayfly.node.operating.operator import Gathered, Operator
 from mayfly.node.operating.operator_login import Logins
-from mayfly.node.operating.parameters import Parameters
-from mayfly.node.operating.queues import Queues
-from mayfly.node.operating.resources import Resources
-from mayfly.node.operating.shard_sources import ShardSources
-from mayfly.node.operating.topology import Topology
-from mayfly.node.operating.views.client_views import ClientViews
-from mayfly.node.operating.views.rates import Rates
 from mayfly.node.settings import NodeSettings
 from mayfly.node.shell.arrival import peer_tls_files
 from mayfly.node.shell.catalog_at_start import CatalogAtStart
@@ -59,6 +40,7 @@ from mayfly.node.shell.membership import MembershipShell
 from mayfly.node.shell.node_view import NodeView, Shown
 from mayfly.node.shell.open_files import FileShares
 from mayfly.node.shell.opening import OpenedNode
+from mayfly.node.shell.pages import Pages
 from mayfly.node.shell.process_memory import MemoryWatch, limit_bytes
 from mayfly.node.shell.resource_watch import ResourceWatch
 from mayfly.node.shell.tasks import Tasks
@@ -156,58 +138,24 @@ def assemble(
     ends.callback(logins.close)
     definitions = Definitions(engine, cluster, settings.rabbitmq_version)
     at_start = CatalogAtStart(engine, settings, definitions, pump, ending)
-    questions = NodeQuestions(engine, pump, clock.now_ms)
-    sources = ShardSources(engine, questions)
-    freshness = Freshness(engine, cluster, sources, questions)
-    groups = Groups(engine, sources, questions, clock.now_ms)
-    rates = Rates()
-    queues = Queues(engine, sources, questions, rates, clock.now_ms)
-    messages = MessageTotals(questions, broker.traffic, rates, clock.now_ms)
-    dead_letters = DeadLetters(engine, sources, questions, clock.now_ms, pump)
-    clients = Clients(engine, ClientViews(engine, broker), sources, questions, rates, clock.now_ms)
-    view = NodeView(
-        Shown(
-            settings=settings,
-            engine=engine,
-            broker=broker,
-            freshness=freshness,
-            groups=groups,
-            queues=queues,
-            ending=ending,
-            catching_up=catching_up,
-            control=control,
-            memory=memory,
-            watch=watch,
-            writer=writer,
-            logins=logins,
-            peers=transport.counters,
-            cluster=opened.identity.cluster,
-            files=files,
-            now_ms=clock.now_ms,
-        )
+    shown = Shown(
+        settings=settings,
+        engine=engine,
+        broker=broker,
+        ending=ending,
+        catching_up=catching_up,
+        control=control,
+        memory=memory,
+        watch=watch,
+        writer=writer,
+        logins=logins,
+        peers=transport.counters,
+        cluster=opened.identity.cluster,
+        files=files,
+        now_ms=clock.now_ms,
     )
-    copies = DataCopies(engine, freshness, groups, questions, control.copy_data)
-    gathered = Gathered(freshness, groups, dead_letters, copies)
-    operator = Operator(engine, logins, cluster, gathered, clock.now_ms, control, opened.own_token)
-    told = Told(clients, queues, groups, Resources(questions, view.resources), messages)
-    management = Management(engine, cluster, logins, view, told, settings.rabbitmq_version)
-    access = Access(engine, cluster, logins.threads)
-    topology = Topology(engine.catalog, Acting(broker, pump))
-    tls_files = (settings.peer_tls, settings.amqp_tls, settings.http_tls)
-    checks = HealthChecks(engine, view, [files.certificate for files in tls_files if files is not None])
-    parameters = Parameters(engine.catalog, management, access)
-    http = HttpServer(
-        PagePorts(view, operator, management, access, definitions, topology, checks, parameters),
-        HttpSettings(
-            settings.http_address,
-            settings.http_open_pages,
-            files.http,
-            tls_address=settings.http_tls_address,
-            tls=None if http_tls is None else http_tls.front,
-            body_bytes=settings.http_body_bytes,
-            cors_origins=settings.http_cors_origins,
-        ),
-    )
+    pages = Pages(shown, cluster, definitions, opened.own_token, pump)
+    http = HttpServer(pages.ports, _http_settings(settings, files, http_tls))
     ends.push_async_callback(http.stop)
     ends.push_async_callback(listener.stop)
     ends.push_async_callback(tasks.end)
@@ -230,8 +178,20 @@ def assemble(
         watch=watch,
         certificates=certificates,
         at_start=at_start,
-        view=view,
+        view=pages.view,
         http=http,
+    )
+
+
+def _http_settings(settings: NodeSettings, files: FileShares, tls: SwitchedContext | None) -> HttpSettings:
+    return HttpSettings(
+        settings.http_address,
+        settings.http_open_pages,
+        files.http,
+        tls_address=settings.http_tls_address,
+        tls=None if tls is None else tls.front,
+        body_bytes=settings.http_body_bytes,
+        cors_origins=settings.http_cors_origins,
     )
 
 

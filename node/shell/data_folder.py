@@ -4,6 +4,7 @@ but what its log stores (`cluster.store`) and snapshots on their way (`cluster.t
     log/            the log; in its metadata stands who the node is (`OwnRecord`)
     snapshots/      snapshots that have not come whole
     clock           which boot, and what the process clock showed at its beginning
+    clocks-ahead    how far groups' clocks are ahead of that clock
     own-token       what hooks beside the node show instead of a login
     join-again      a founder joins: it was told that its place is taken
     *.given-up      folders of a founder that came too late, about to be deleted
@@ -27,6 +28,8 @@ _LOG: Final = "log"
 _SNAPSHOTS: Final = "snapshots"
 _CLOCK: Final = "clock"
 _NEW_CLOCK: Final = "clock.new"
+_CLOCKS_AHEAD: Final = "clocks-ahead"
+_NEW_CLOCKS_AHEAD: Final = "clocks-ahead.new"
 _OWN_TOKEN: Final = "own-token"
 _JOIN_AGAIN: Final = "join-again"
 _GIVEN_UP: Final = {name: f"{name}.given-up" for name in (_LOG, _SNAPSHOTS)}
@@ -37,7 +40,9 @@ _PROCESS: Final = "process"
 
 OWN_FOLDERS: Final = frozenset((*_GIVEN_UP, *_GIVEN_UP.values()))
 """Folders in a data folder in which all is the node's."""
-OWN_FILES: Final = frozenset((_CLOCK, _NEW_CLOCK, _JOIN_AGAIN, _OWN_TOKEN, _OWN_TOKEN + _UNFINISHED))
+OWN_FILES: Final = frozenset(
+    (_CLOCK, _NEW_CLOCK, _CLOCKS_AHEAD, _NEW_CLOCKS_AHEAD, _JOIN_AGAIN, _OWN_TOKEN, _OWN_TOKEN + _UNFINISHED)
+)
 
 _TOKEN_OCTETS: Final = 32
 
@@ -84,6 +89,25 @@ class DataFolder:
         new = self.path / _NEW_CLOCK
         new.write_text(f"{boot} {origin_ns}\n")
         new.replace(self.clock)
+
+    def kept_ahead(self, boot: str, origin_ns: int) -> dict[int, tuple[int, int]] | None:
+        """What `keep_ahead` kept last; None where it was beside another clock, or nothing of that kind is there."""
+        try:
+            first, *rows = (self.path / _CLOCKS_AHEAD).read_text().splitlines()
+            if first != f"{boot} {origin_ns}":
+                return None
+            numbers = [[int(word) for word in row.split()] for row in rows]
+            return {group: (term, ahead_ms) for group, term, ahead_ms in numbers}
+        except (OSError, ValueError):
+            return None
+
+    def keep_ahead(self, boot: str, origin_ns: int, rows: dict[int, tuple[int, int]]) -> None:
+        """Keep rows of group -> (term, ahead_ms) beside the clock of this boot and origin. Not synced, as that is not.
+        Raises OSError."""
+        new = self.path / _NEW_CLOCKS_AHEAD
+        lines = [f"{boot} {origin_ns}", *(f"{group} {term} {ahead_ms}" for group, (term, ahead_ms) in rows.items())]
+        new.write_text("".join(f"{line}\n" for line in lines))
+        new.replace(self.path / _CLOCKS_AHEAD)
 
     # ------------------------------------------------------------------ the own token
 

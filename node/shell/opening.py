@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Final
 
+from mayfly.cluster.host.clocks_ahead import go_on
 from mayfly.cluster.log.batch import CorruptStore, StoreDamaged
 from mayfly.cluster.store.folder import make_folder
 from mayfly.cluster.store.write_ahead_store import WriteAheadStore
@@ -19,6 +20,7 @@ from mayfly.node.shell.arrival import establish_identity, next_start
 from mayfly.node.shell.data_folder import DataFolder, OwnRecord
 from mayfly.node.shell.ending import Ending
 from mayfly.node.shell.engine_assembly import make_engine
+from mayfly.node.shell.kept_ahead import KeptAhead
 from mayfly.node.shell.private_files import make_private
 from mayfly.node.shell.process_clock import ProcessClock, kept_clock, this_boot
 from mayfly.node.shell.reading_back import EntryReader
@@ -46,6 +48,7 @@ class OpenedNode:
     previous: int
     """The count at the start before."""
     engine: Engine
+    ahead: KeptAhead
     own_token: OwnToken | None
 
 
@@ -61,7 +64,9 @@ async def open_node(
     # Shielded: the thread opens it whoever is cancelled meanwhile, and it is to be closed.
     store = await asyncio.shield(opening)
     record = OwnRecord(store)
-    clock = await loop.run_in_executor(None, kept_clock, DataFolder(settings.data_dir), this_boot())
+    folder = DataFolder(settings.data_dir)
+    clock = await loop.run_in_executor(None, kept_clock, folder, this_boot())
+    ahead = await loop.run_in_executor(None, KeptAhead, folder, this_boot(), clock)
     try:
         identity, members = await establish_identity(settings, record, known)
         ending.unproven = record.is_unproven()
@@ -73,12 +78,13 @@ async def open_node(
         reader = EntryReader(store, loop, ending.fail, lambda: bool(engine.host.peers))
         engine = make_engine(settings, identity, members, name, reader.read, starts << STARTS_SHIFT)
         first = engine.start(stored, clock.now_ms())
+        go_on(engine.host.groups, ahead.kept)
         if first is not None:
             await loop.run_in_executor(None, store.write, first)
     except CorruptStore as error:
         raise StoreDamaged(f"the data in {settings.data_dir} is damaged: {error}") from error
     own_token = await loop.run_in_executor(None, _own_token, settings)
-    return OpenedNode(store, record, clock, identity, name, members, starts, previous, engine, own_token)
+    return OpenedNode(store, record, clock, identity, name, members, starts, previous, engine, ahead, own_token)
 
 
 def _open_store(settings: NodeSettings) -> WriteAheadStore:

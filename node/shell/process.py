@@ -84,6 +84,7 @@ class NodeProcess:
         node.drive.begin_ticks(node.control.ticked)
         node.tasks.begin(node.watch.watch_disk_and_memory())
         node.tasks.begin(node.watch.watch_clock())
+        node.tasks.begin(node.watch.watch_clocks_ahead(node.opened.ahead))
         node.tasks.begin(node.certificates.watch())
         node.drive.schedule_pump()
         await node.http.start()

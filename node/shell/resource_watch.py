@@ -8,6 +8,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
+from mayfly.cluster.host.clocks_ahead import ClocksAhead, clocks_ahead
 from mayfly.cluster.log.batch import LogError
 from mayfly.cluster.store.write_ahead_store import WriteAheadStore
 from mayfly.node.duties.alarms import Watermark, disk_watermark
@@ -15,6 +16,7 @@ from mayfly.node.engine.engine import Engine
 from mayfly.node.operating.views.status import alarm_texts
 from mayfly.node.settings import NodeSettings
 from mayfly.node.shell.data_folder import DataFolder
+from mayfly.node.shell.kept_ahead import KeptAhead
 from mayfly.node.shell.process_clock import forget_clock
 from mayfly.node.shell.process_memory import FreedMemory, MemoryWatch
 
@@ -56,6 +58,20 @@ class ResourceWatch:
             looks = looks + 1 if self._engine.host.clocks.contradicted() else 0
         log.warning("most nodes contradict this node's clock; its next start reads the wall clock")
         await asyncio.get_running_loop().run_in_executor(None, forget_clock, DataFolder(self._settings.data_dir))
+
+    async def watch_clocks_ahead(self, ahead: KeptAhead) -> None:
+        """Keep how far groups' clocks are ahead of this node's, for its next process on this boot (RULES T14)."""
+        host = self._engine.host
+        found: list[ClocksAhead] = []
+
+        def look(now_ms: int) -> None:
+            found.append(clocks_ahead(host.groups.values(), host.clocks.bound_ms, now_ms))
+
+        while True:
+            self._feed(look)
+            while found:
+                await asyncio.get_running_loop().run_in_executor(None, ahead.keep, found.pop())
+            await asyncio.sleep(LOOK_S)
 
     async def watch_disk_and_memory(self) -> None:
         """Block publishers while the disk or the memory is short."""

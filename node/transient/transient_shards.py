@@ -15,7 +15,7 @@ from mayfly.node import notice_kinds
 from mayfly.node.broker.cluster_facade import SESSION_LOST, ClusterEvents, ShardHandle
 from mayfly.node.duties.port import DutyPort
 from mayfly.node.numbers import node_of, transient_shard
-from mayfly.node.shard.commands import ANSWERING, EXPIRE_DUE, TRANSFER, TRANSFER_HEAD, TRANSFER_MARKED
+from mayfly.node.shard.commands import ANSWERING, EXPIRE_DUE, TRANSFER, TRANSFER_HEAD, TRANSFER_MARKED, TRANSFER_MOVED
 from mayfly.node.shard.effects import ConsumerCancelled, Deliver
 from mayfly.node.shard.room import ANY_ROOM, Room
 from mayfly.node.transient import streams
@@ -212,7 +212,7 @@ class TransientShards:
         return ANY_ROOM
 
     def _transfer_came(self, node_id: int, data: bytes) -> None:
-        if len(data) < TRANSFER_HEAD.size or data[0] not in (TRANSFER, TRANSFER_MARKED):
+        if len(data) < TRANSFER_HEAD.size or data[0] not in (TRANSFER, TRANSFER_MARKED, TRANSFER_MOVED):
             raise streams.MalformedNotice("no transfer")
         _, _, source, queue_id, _ = TRANSFER_HEAD.unpack_from(data)
         self._transfers[(node_id, queue_id, source)] = None

@@ -281,6 +281,10 @@ class ChainMachine:
         self._listeners: set[int] = set()
         self._echoes: list[Echo] = []
 
+    def goes_by_stamps(self) -> bool:
+        """See `StateMachine`."""
+        return True
+
     def begin(self, index: int, time_ms: int, led_ms: int, data: bytes) -> None:
         """See `StateMachine`."""
         if index <= self.index:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from mayfly.cluster.group.group import Group
+from mayfly.cluster.host.clocks_ahead import go_on
 from mayfly.cluster.host.frame import Frame
 from mayfly.cluster.log.batch import CorruptStore, WriteBatch
 from mayfly.cluster.raft import MESSAGE_TYPE_NAMES
@@ -37,6 +39,7 @@ from simulation.node.actors import (
 )
 from simulation.node.checker import check
 from simulation.node.history import History
+from simulation.node.kept_clocks import KeptClocks
 from simulation.node.membership import Operator, settled
 from simulation.node.moves import Mover, judge_moves
 from simulation.node.nodes import Acquaintance, SimulatedNode
@@ -110,7 +113,7 @@ class Simulation(Run[Scenario]):
         self.queue.after(1, lambda: self.cluster.take_away(node))
 
     def _add_machine(self, node: int, known: Acquaintance, offset_us: int, drift_ppm: int) -> None:
-        scenario, disk = self.scenario, SimulatedDisk()
+        scenario, disk, ahead = self.scenario, SimulatedDisk(), KeptClocks()
 
         def boot(machine: Machine[Frame, WriteBatch]) -> tuple[SimulatedNode, WriteBatch | None]:
             if node in self._lost:
@@ -119,6 +122,7 @@ class Simulation(Run[Scenario]):
             program = SimulatedNode(
                 machine, disk, known, scenario.node_profile, random, self.world.probe, self._send_away
             )
+            go_on(program.engine.host.groups, ahead.found(machine.process_clock))
             return program, program.first_write
 
         machine: Machine[Frame, WriteBatch] = Machine(
@@ -134,7 +138,7 @@ class Simulation(Run[Scenario]):
             ),
             replace(scenario.disk),
         )
-        machine.after_input = self._look
+        machine.after_input = partial(self._look, ahead)
         machine.transmit = lambda peer, frame: self._transmit(machine, peer, frame)
         self.cluster.add(machine)
 
@@ -155,9 +159,19 @@ class Simulation(Run[Scenario]):
             frame = self._on_wire(frame, source, target)
         self.cluster.network.send(source, target, frame, bulk, result)
 
-    def _look(self, machine: Machine[Frame, WriteBatch]) -> None:
+    def _look(self, ahead: KeptClocks, machine: Machine[Frame, WriteBatch]) -> None:
         if isinstance(machine.program, SimulatedNode):
             self.world.probe.look(machine.program)
+            ahead.look(machine.program.engine.host, machine.process_clock, machine.now_ms())
+
+    def group_clocks_ms(self) -> list[int]:
+        """What the leaders' clocks show, of each group that is led."""
+        return [
+            group.clock.current_ms(program.machine.now_ms())
+            for program in self._programs()
+            for group in program.engine.host.groups.values()
+            if group.leads
+        ]
 
     def _begin_drain(self, node: int) -> None:
         program = self.cluster.machines[node].program

@@ -6,8 +6,21 @@ from typing import Any
 
 import pytest
 
-from bench import amqpload, comparison_report
-from bench.comparison import MAYFLY, RABBITMQ, ROWS, AtLeastTimes, AtMost, AtMostTimes, Results, compare, ratio
+from bench import comparison_report, load_generator, open_loop
+from bench.comparison import (
+    JETSTREAM,
+    JETSTREAM_LATE,
+    MAYFLY,
+    PEERS,
+    RABBITMQ,
+    ROWS,
+    AtLeastTimes,
+    AtMost,
+    AtMostTimes,
+    Results,
+    compare,
+    ratio,
+)
 from bench.failover import faults_of_order, longest_gap_s
 from bench.loads import CLUSTER_LOADS, Timing, stages
 from bench.marked_page import END, begin_mark, replaced, write_figures
@@ -19,7 +32,7 @@ def results_of(ours: dict[str, list[float]], theirs: dict[str, list[float]]) -> 
     about = {
         "date": "2026-11-21 22:00 UTC", "machine": "2 cores", "command": "make bench", "commit": "abc",
         "plan": "3 runs.", "load_before": "0.1", "load_after": "2.0", "commands": "mayfly up\namqpload",
-        "took": "19.0 minutes", MAYFLY: "0.1.0", RABBITMQ: "3.10.8",
+        "took": "19.0 minutes", MAYFLY: "0.1.0", **dict.fromkeys(PEERS, "not run"), RABBITMQ: "4.3.6",
     }
     return Results({MAYFLY: ours, RABBITMQ: theirs}, [], about)
 
@@ -48,7 +61,8 @@ def test_figures_are_medians_of_all_runs() -> None:
     results.add(RABBITMQ, {"a1k.confirmed_s": 10.0})
     results.add(RABBITMQ, {"a1k.confirmed_s": 20.0})
     [compared] = compare(results)
-    assert (compared.ours, compared.theirs, compared.met) == (50, 15, False)
+    [aim] = compared.row.aims
+    assert (compared.ours, compared.theirs, compared.met(aim)) == (50, {RABBITMQ: 15}, False)
     assert results.latest(RABBITMQ, "a1k.confirmed_s") == 20
     assert results.latest(RABBITMQ, "b1k.confirmed_s") is None
 
@@ -58,20 +72,28 @@ def test_less_than_one_keeps_two_decimals() -> None:
     assert ratio(1.84, 10) == "0.18x"
 
 
-def test_the_table_tells_both_figures_ratio_aim_and_verdict() -> None:
-    ours = {"a1k.confirmed_s": [65_000.0], "a1k.cpu_us": [40.0], "a1k.other_cores": [0.01, 0.3]}
-    theirs = {"a1k.confirmed_s": [13_000.0], "a1k.cpu_us": [100.0], "a1k.other_cores": [0.2]}
-    lines = comparison_report.aims_table(results_of(ours, theirs))
-    assert line_of(lines, "1 queue, 1 KB: confirmed")[1:] == ["65 000", "13 000", "5.0x", ">= 4x", "yes", "0.30, 0.20"]
-    assert line_of(lines, "1 queue, 1 KB: broker CPU")[1:6] == ["40.0", "100.0", "0.40x", "<= 0.2x", "**no**"]
+def test_the_table_tells_all_figures_ratios_aims_and_verdicts() -> None:
+    ours = {"a1k.confirmed_s": [65_000.0], "steady.latency_p50_ms": [1.0], "a1k.other_cores": [0.01, 0.3]}
+    theirs = {"a1k.confirmed_s": [13_000.0], "steady.latency_p50_ms": [2.0], "a1k.other_cores": [0.2]}
+    results = results_of(ours, theirs)
+    results.add(JETSTREAM, {"a1k.confirmed_s": 26_000.0})
+    results.add(JETSTREAM_LATE, {"steady.latency_p50_ms": 0.5})
+    lines = comparison_report.aims_table(results)
+    assert line_of(lines, "1 queue, 1 KB: confirmed")[1:] == [
+        "65 000", "13 000 (5.0x)", "26 000 (2.5x)", "-", ">= 4x RabbitMQ", "yes", "0.30, 0.20, -, -"
+    ]  # fmt: skip
+    assert line_of(lines, "1 000 msg/s, 1 KB: latency p50")[1:7] == [
+        "1.00", "2.00 (0.50x)", "-", "0.50 (2.0x)", "<= 1x RabbitMQ; <= 1.2x JetStream, by default", "yes; **no**"
+    ]  # fmt: skip
+    assert len({line.count("|") for line in lines}) == 1
 
 
 def test_what_was_not_measured_is_cited_or_left_out_and_never_made_up() -> None:
     results = results_of({"kill.gap_s": [0.2], "a1k.confirmed_s": [5.0]}, {"b1k.confirmed_s": [7.0]})
     lines = comparison_report.aims_table(results)
-    assert line_of(lines, "leader killed")[1:6] == ["0.20", "0.28-0.59 (reference)", "", "<= 0.3 s", "yes"]
-    assert line_of(lines, "1 queue, 1 KB: confirmed")[1:6] == ["5", "-", "", ">= 4x", "?"]
-    assert line_of(lines, "4 queues, 1 KB: confirmed")[1:6] == ["failed", "7", "", ">= 3x", "**no**"]
+    assert line_of(lines, "leader killed")[1:7] == ["0.20", "0.28-0.59 (reference)", "-", "-", "<= 0.3 s", "yes"]
+    assert line_of(lines, "1 queue, 1 KB: confirmed")[1:7] == ["5", "-", "-", "-", ">= 4x RabbitMQ", "?"]
+    assert line_of(lines, "4 queues, 1 KB: confirmed")[1:7] == ["failed", "7", "-", "-", ">= 3x RabbitMQ", "**no**"]
     assert not [line for line in lines if line.startswith("| leader frozen")]
 
 
@@ -99,7 +121,10 @@ def test_every_row_has_a_load_or_a_fault_that_gives_it() -> None:
 def test_every_run_of_the_load_generator_is_strict() -> None:
     for name in (*CLUSTER_LOADS, "single"):
         for options in stages(name, TIMING).values():
-            assert "--strict" in amqpload.command_line("amqpload", "uris", "pids", options)
+            for scheme, program in load_generator.PROGRAMS.items():
+                words = load_generator.command_line("folder", f"{scheme}://uris", "pids", options)
+                assert words[0] == f"folder/{program}" and "--strict" in words
+                assert ("--queue-type" in words) is (scheme == "amqp")
 
 
 def test_answers_of_the_load_generator_are_read() -> None:
@@ -107,8 +132,20 @@ def test_answers_of_the_load_generator_are_read() -> None:
         '{"confirmed_s":65000,"consumed_s":64000,"broker_cpu_per_100k":2.5,"other_cores":0.1,'
         '"latency_ms":{"p50":1.5,"p99":9},"confirm_ms":{"p50":0.5,"p99":2}}'
     )
-    figures = amqpload.figures(answer)
+    figures = load_generator.figures(answer)
     assert (figures["confirmed_s"], figures["cpu_us"], figures["confirm_p99_ms"]) == (65_000, 25, 2)
+
+
+def test_of_runs_at_one_rate_the_worst_figures_count() -> None:
+    quiet = dict.fromkeys(("p50", "p95", "p99", "p999", "max"), 1.0)
+    results = [
+        {"latency_ms": {**quiet, "max": 90.0}, "broker_cpu_per_100k": 2.0, "other_cores": 0.1},
+        {"latency_ms": {**quiet, "p50": 3.0}, "broker_cpu_per_100k": 1.0, "other_cores": 0.4},
+    ]
+    figures = open_loop.worst(results)
+    assert (figures["p50"], figures["max"], figures["cpu_us"], figures["other_cores"]) == (3.0, 90.0, 20.0, 0.4)
+    [row] = open_loop.table({JETSTREAM: [{"share": 50, "rate": 40_000, **figures}]})[2:]
+    assert row == "| JetStream, sync always | 50 % | 40 000 | 3.0 | 1.0 | 1.0 | 1.0 | 90.0 | 20 | 0.40 |"
 
 
 def test_a_gap_begins_with_the_last_confirm_before_the_fault() -> None:
@@ -140,10 +177,12 @@ def test_the_documents_have_a_place_for_the_figures() -> None:
     root = Path(__file__).resolve().parent.parent.parent
     for page in (root / "README.md", root / "docs" / "measurements" / "benchmarks.md"):
         assert "new figures" in replaced(page.read_text(), "make bench", ["new figures"])
+    latency = (root / "docs" / "measurements" / "latency.md").read_text()
+    assert "new figures" in replaced(latency, "bench/open_loop.py", ["new figures"])
 
 
 def test_an_aim_without_a_figure_of_ours_is_not_met_and_failures_are_told_in_the_excerpt() -> None:
-    results = Results(about=dict.fromkeys((MAYFLY, RABBITMQ, "date", "machine"), "x"))
+    results = Results(about=dict.fromkeys((MAYFLY, *PEERS, "date", "machine"), "x"))
     results.add(MAYFLY, {"a1k.confirmed_s": 100_000, "single.confirmed_s": 1.0})
     results.add(RABBITMQ, {"a1k.confirmed_s": 10_000, "freeze.gap_s": 9.0})
     results.failures = ["MayflyMQ freeze 1: not within 90 s: confirms flow"]

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from bench import machine, side_by_side
-from bench.amqpload import Amqpload
 from bench.clusters import Broker, BrokerFailed, Cluster, ReplicatedCluster
 from bench.comparison import MAYFLY, RABBITMQ
+from bench.load_generator import LoadGenerator
 from bench.loads import Timing
 
 
-class StandInLoad(Amqpload):
+class StandInLoad(LoadGenerator):
     """Answers as the load generator does; loses messages with four queues of 12 B."""
 
     def __init__(self) -> None:

@@ -56,6 +56,24 @@ def test_t14_an_outage_is_as_long_as_it_was_though_all_clocks_are_set_forward() 
     assert clocks_ms and all(abs(now_ms - clock_ms) < LATE_CLOCK_MS for clock_ms in clocks_ms.values())
 
 
+def test_t14_an_outage_is_as_long_as_it_was_though_shard_clocks_are_ahead_of_the_nodes() -> None:
+    """All wall clocks are an hour ahead at first, and right when the machines have started anew: shard clocks stay
+    ahead. An outage of all processes on that boot counts all the same (RULES T5, T14)."""
+    hour_us = 3_600 * SECOND_US
+    scenario = replace(three_nodes(20), clock_offsets_us=(hour_us,) * 3, changes=(), growth=())
+    anew_s, outage_s = 0.4, 3.0
+    plan = (
+        at(1.0, faults.CLOCK_STEP, 1, 2, 3, amount=-hour_us),
+        at(1.2, faults.CRASH, 1, 2, 3, lasts=anew_s),
+        at(5.0, faults.KILL, 1, 2, 3, lasts=outage_s),
+    )
+    simulation = run(replace(scenario, plan=plan))
+    hurried_ms = EPOCH_MS + (simulation.queue.now_us + hour_us) // 1_000
+    behind_ms = [hurried_ms - clock_ms for clock_ms in simulation.group_clocks_ms()]
+    assert min(behind_ms) >= -10, "ahead of the clocks that it began with"
+    assert max(behind_ms) < 1_000 * (anew_s + outage_s / 2), behind_ms
+
+
 def test_d6_nothing_is_lost_or_doubled_while_leaders_come_and_go() -> None:
     """Leaders of all groups are asked to hand over ten times a second, and the power fails twice."""
     scenario = three_nodes(40)

@@ -45,7 +45,7 @@ def _topic_key_refusal(channel: OperationChannel, command: Bind | Unbind) -> Ref
     catalog = channel.cluster.catalog
     source = catalog.exchange(command.vhost, command.source)
     to = catalog.queue if command.destination_kind == "queue" else catalog.exchange
-    if source is not None and source.type == "topic" and to(command.vhost, command.destination) is not None:
+    if source is not None and source.routes_as == "topic" and to(command.vhost, command.destination) is not None:
         key = command.routing_key
         count = key.split(".").count("#")
         if count > HASHES_OF_TOPIC_KEY:
@@ -64,6 +64,6 @@ def _header_match_refusal(channel: OperationChannel, command: Bind | Unbind, arg
     catalog = channel.cluster.catalog
     source = catalog.exchange(command.vhost, command.source)
     to = catalog.queue if command.destination_kind == "queue" else catalog.exchange
-    if source is not None and source.type == "headers" and to(command.vhost, command.destination) is not None:
+    if source is not None and source.routes_as == "headers" and to(command.vhost, command.destination) is not None:
         return headers_binding_fault(command.arguments, types_of(arguments))
     return None

@@ -3,20 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from functools import partial
 from typing import Any
 
 from pamqp import commands
 
 from mayfly.node.amqp.field_table import types_of
-from mayfly.node.broker.operation import BarrierStep, Request, SpreadStep, Steps, as_error, check, known
+from mayfly.node.broker.cluster_facade import SESSION_LOST
+from mayfly.node.broker.operation import (
+    AmqpError,
+    BarrierStep,
+    Request,
+    SpreadStep,
+    Steps,
+    as_error,
+    check,
+    known,
+)
 from mayfly.node.broker.operation_channel import OperationChannel
 from mayfly.node.broker.operations.binding import change_binding
-from mayfly.node.broker.operations.steps import submit
-from mayfly.node.catalog import Bind, DeclareExchange, DeleteExchange, ExchangeRecord, Refusal, Unbind, refusals
-from mayfly.node.catalog.arguments import exchange_argument
-from mayfly.node.catalog.declarations import RESERVED_PREFIX
-from mayfly.node.catalog.exchange import EXCHANGE_TYPES
+from mayfly.node.broker.operations.steps import ask_shard, submit
+from mayfly.node.catalog import (
+    Bind,
+    DeclareExchange,
+    DeleteExchange,
+    ExchangeRecord,
+    QueueRecord,
+    Refusal,
+    Unbind,
+    refusals,
+)
+from mayfly.node.catalog.arguments import delayed_type_fault, exchange_argument
+from mayfly.node.catalog.declarations import RESERVED_PREFIX, is_exchange_type
 from mayfly.node.catalog.permissions import check_access, check_new_exchange
+from mayfly.node.catalog.records import DELAYED
+from mayfly.node.catalog.shard_settings import shard_settings
+from mayfly.node.limits import DECLARE_ATTEMPTS
+from mayfly.node.shard.commands import encode_create_queue
 
 
 def declare(channel: OperationChannel, method: Any, arguments: bytes) -> Steps:
@@ -24,7 +47,7 @@ def declare(channel: OperationChannel, method: Any, arguments: bytes) -> Steps:
     client = channel.client
     catalog = channel.cluster.catalog
     # RabbitMQ looks at the type first, and at reserved names after the permissions.
-    if not method.passive and method.exchange_type not in EXCHANGE_TYPES:
+    if not method.passive and not is_exchange_type(method.exchange_type, catalog.level):
         check(refusals.unknown_exchange_type(method.exchange_type))
     if not method.exchange:
         check(refusals.default_exchange())
@@ -34,6 +57,7 @@ def declare(channel: OperationChannel, method: Any, arguments: bytes) -> Steps:
             found = catalog.find_exchange(client.vhost, method.exchange)
             if isinstance(found, Refusal):
                 raise as_error(found)
+        yield from _make_delay_queue(channel, method.exchange)
     else:
         command = DeclareExchange(
             vhost=client.vhost,
@@ -46,10 +70,31 @@ def declare(channel: OperationChannel, method: Any, arguments: bytes) -> Steps:
         )
         check(check_access(catalog, client.user, "configure", "exchange", command.vhost, command.name))
         created = yield from _in_catalog(channel, command, arguments)
+        yield from _make_delay_queue(channel, command.name)
         if created and not method.nowait:
             yield SpreadStep()
     if not method.nowait:
         channel.send(commands.Exchange.DeclareOk())
+
+
+def _make_delay_queue(channel: OperationChannel, exchange: str) -> Steps:
+    """Have the queue of a delayed exchange made in its shard, if it is one: who has declared it, in whatever way, may
+    publish to it (RULES S1)."""
+    catalog = channel.cluster.catalog
+    vhost = channel.client.vhost
+    for _ in range(DECLARE_ATTEMPTS):
+        record = catalog.delay_queue(vhost, exchange)
+        if record is None:
+            return
+        command = encode_create_queue(record.id, shard_settings(catalog, record))
+        _, result = yield from ask_shard(channel, record, partial(_same, command))
+        if result is not SESSION_LOST:
+            return
+    raise AmqpError(541, f"exchange '{exchange}' in vhost '{vhost}' was deleted over and over")
+
+
+def _same(command: bytes, _: QueueRecord) -> bytes:
+    return command
 
 
 def _in_catalog(channel: OperationChannel, command: DeclareExchange, arguments: bytes) -> Generator[Request, Any, bool]:
@@ -83,6 +128,8 @@ def _check_alternate(command: DeclareExchange, arguments: bytes, refusal: Refusa
     """Raise the refusal if it is about the alternate exchange, with the type that the value has on the wire: the log
     has decimals and octets as strings, and would take them."""
     vhost, name = command.vhost, command.name
+    if command.type == DELAYED:
+        check(delayed_type_fault(command.arguments, types_of(arguments)))
     try:
         exchange_argument(vhost, name, command.arguments)
     except Refusal as found:

@@ -28,7 +28,7 @@ from mayfly.node.catalog import (
 )
 from mayfly.node.catalog.access_limits import LIMITS, limit_fault
 from mayfly.node.catalog.arguments import SINCE_LEVEL, unbuilt_arguments, without_empty_type
-from mayfly.node.catalog.exchange import EXCHANGE_TYPES
+from mayfly.node.catalog.declarations import is_exchange_type
 from mayfly.node.catalog.expressions import expression_fault
 from mayfly.node.catalog.passwords import ALGORITHMS, from_imported
 from mayfly.node.catalog.policies import known_part
@@ -315,7 +315,7 @@ class _Reading:
         if name == "" or name.startswith("amq."):
             return None  # every vhost has these
         vhost, kind = item.text("vhost"), item.text("type")
-        if kind not in EXCHANGE_TYPES:
+        if not is_exchange_type(kind, LEVEL_HIGHEST):
             self._left_out.add((vhost, "exchange", name))
             self._leave_out(item, f"with its bindings: there are no exchanges of type {_shown(kind)} here")
             return None

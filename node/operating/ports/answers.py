@@ -19,6 +19,11 @@ def no_such(reason: str) -> Answer:
     return 404, {"error": "Object Not Found", "reason": reason}
 
 
+def refused(reason: str) -> Answer:
+    """The user has not the right to it."""
+    return 401, {"error": "not_authorised", "reason": reason}
+
+
 def in_doubt(reason: str = "the catalog did not answer in time; whether it is done shows later") -> Answer:
     """It took too long."""
     return 504, {"error": "timeout", "reason": reason}

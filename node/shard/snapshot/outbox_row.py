@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from mayfly.node.shard.errors import ShardError
-from mayfly.node.shard.outbox import REASONS, Death, Lane, Outbox
+from mayfly.node.shard.outbox import ALL_REASONS, Death, Lane, Outbox
 from mayfly.node.shard.settings import ShardQueueSettings, decode_settings, encode_settings
 from mayfly.node.shard.snapshot.columns import column_of, column_piece, rows_of
 from mayfly.node.shard.snapshot.message_columns import MessageColumns, MessagesReading
@@ -12,6 +12,7 @@ from mayfly.node.shard.snapshot.pace import Pace
 from mayfly.node.shard.state import State
 
 _DEATH_COLUMNS: Final = 5
+_COUNTERS: Final = 7
 
 
 def outbox_row(outbox: Outbox, columns: MessageColumns) -> list[object]:
@@ -25,15 +26,25 @@ def outbox_row(outbox: Outbox, columns: MessageColumns) -> list[object]:
         [
             outbox.routed, outbox.settled, outbox.lost,
             outbox.dropped_cycle, outbox.dropped_unroutable, outbox.dropped_by_operator,
+            # Only where there are delayed exchanges: earlier releases know of none.
+            *([outbox.dropped_due] if outbox.dropped_due else []),
         ],
         list(table),
         unrouted,
         parked,
         [
-            [lane.target_shard, lane.target_queue, lane.first_sequence, columns.pack(list(lane.items))]
+            [
+                lane.target_shard, lane.target_queue, lane.first_sequence, columns.pack(list(lane.items)),
+                *_digests_row(lane),
+            ]
             for lane in outbox.lanes.values()
         ],
     ]
+
+
+def _digests_row(lane: Lane) -> list[object]:
+    """Nothing in most lanes: as it was before there were any."""
+    return [list(lane.digests.items())] if lane.digests else []
 
 
 def _deaths_row(
@@ -54,7 +65,7 @@ def _deaths_row(
             len(rows),
             column_of([death.sequence for death in rows]),
             column_of([death.queue_id for death in rows]),
-            column_of([REASONS.index(death.reason) for death in rows]),
+            column_of([ALL_REASONS.index(death.reason) for death in rows]),
             column_of([death.time_ms for death in rows]),
             column_of(settings_column),
         ],
@@ -69,8 +80,8 @@ def restore_outbox(state: State, row: Any, pace: Pace) -> Iterator[None]:
     outbox.next_sequence = next_sequence
     (
         outbox.routed, outbox.settled, outbox.lost,
-        outbox.dropped_cycle, outbox.dropped_unroutable, outbox.dropped_by_operator,
-    ) = counters
+        outbox.dropped_cycle, outbox.dropped_unroutable, outbox.dropped_by_operator, outbox.dropped_due,
+    ) = [*counters, 0][:_COUNTERS]
     settings = [decode_settings(encoded) for encoded in table]
     waiting = _Deaths()
     yield from waiting.read(state, unrouted, settings, pace)
@@ -79,12 +90,14 @@ def restore_outbox(state: State, row: Any, pace: Pace) -> Iterator[None]:
     yield from lost.read(state, parked, settings, pace)
     for death in lost.deaths:
         outbox.parked[death.sequence] = death
-    for target_shard, target_queue, first_sequence, packed in lanes:
+    for target_shard, target_queue, first_sequence, packed, *digests in lanes:
         lane = Lane(target_shard, target_queue)
         lane.first_sequence = first_sequence
         items = MessagesReading()
         yield from items.read(state, packed, pace)
         lane.items.extend(items.messages)
+        if digests:
+            lane.digests = dict(digests[0])
         outbox.restore_lane(lane)
 
 
@@ -109,6 +122,6 @@ class _Deaths:
             columns = [column_piece(column, start, stop) for column in numbers[1:]]
             for death_row, message in zip(zip(*columns, strict=True), read.messages[start:stop], strict=True):
                 sequence, queue_id, reason, time_ms, place = death_row
-                self.deaths.append(Death(sequence, queue_id, message, REASONS[reason], time_ms, settings[place]))
+                self.deaths.append(Death(sequence, queue_id, message, ALL_REASONS[reason], time_ms, settings[place]))
             if pace.is_over(stop - start):
                 yield

@@ -1,5 +1,6 @@
 """The clocks of a group: RULES C2, C3, L6, L7, L8."""
 
+import os
 import time
 from pathlib import Path
 
@@ -8,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mayfly.cluster.group.clock import GroupClock, MemberClocks
+from mayfly.cluster.host.clocks_ahead import KEPT_ANEW_MS
 from mayfly.node.shell.data_folder import DataFolder
+from mayfly.node.shell.kept_ahead import KeptAhead
 from mayfly.node.shell.process_clock import ProcessClock, forget_clock, kept_clock, this_boot
 from tests.cluster.host.three_hosts import Cluster
 
@@ -218,3 +221,52 @@ def test_C2_the_clock_never_goes_back_for_a_leader(steps: list[tuple[str, int, i
             assert clock.current_ms(now) >= last
             assert clock.current_ms(now) >= clock.time_ms
             last = clock.current_ms(now)
+
+
+def test_t14_a_clock_that_is_ahead_goes_on_where_the_process_before_had_it() -> None:
+    """What the last entry says is older by the outage."""
+    clock = GroupClock()
+    clock.applied(5_000_000, 0)
+    clock.kept(term=3, ahead_ms=3_000_000)
+    assert clock.ahead(2_500_000) == (3, 3_000_000), "for the process after this one, should it hear of no leader"
+    clock.lead(now_ms=2_500_000, trusted_ms=2_500_000, term=4, last_term=3)
+    assert clock.current_ms(2_500_100) == 5_500_100
+    assert clock.ahead(2_500_100) == (4, 3_000_000)
+
+
+def test_t5_what_was_kept_does_not_count_once_another_has_led() -> None:
+    """That one may have gone on from less: messages that came under it would die early."""
+    clock = GroupClock()
+    clock.applied(5_000_000, 0)
+    clock.kept(term=3, ahead_ms=3_000_000)
+    clock.lead(now_ms=2_500_000, trusted_ms=2_500_000, term=5, last_term=4)
+    assert clock.current_ms(2_500_100) == 5_000_100
+
+
+def test_t5_what_was_kept_does_not_count_once_a_leader_was_heard() -> None:
+    clock = GroupClock()
+    clock.kept(term=3, ahead_ms=3_000_000)
+    clock.observed(5_000_000, 0, now_ms=2_500_000, term=3)
+    assert clock.ahead(2_500_000) == (3, 2_500_000)
+    clock.lead(now_ms=2_500_100, trusted_ms=2_500_100, term=4, last_term=3)
+    assert clock.current_ms(2_500_100) == 5_000_100
+
+
+def test_t14_how_far_clocks_are_ahead_is_kept_for_the_boot_and_beside_its_clock(tmp_path: Path) -> None:
+    folder = DataFolder(tmp_path)
+    clock = kept_clock(folder, "boot-1")
+    ahead = KeptAhead(folder, "boot-1", clock)
+    ahead.keep({})
+    assert (ahead.kept, os.listdir(tmp_path)) == ({}, ["clock"]), "nothing is worth a file"
+    ahead.keep({0: (3, 3_600_000), 7: (5, 9_000)})
+    again = KeptAhead(folder, "boot-1", kept_clock(folder, "boot-1"))
+    assert again.kept == {0: (3, 3_600_000), 7: (5, 9_000)}
+    again.keep({0: (3, 3_600_000 + KEPT_ANEW_MS), 7: (5, 9_000)})
+    assert KeptAhead(folder, "boot-1", clock).kept == {0: (3, 3_600_000), 7: (5, 9_000)}, "not worth a write"
+    again.keep({0: (4, 3_600_000)})
+    assert KeptAhead(folder, "boot-1", clock).kept == {0: (4, 3_600_000)}
+    assert KeptAhead(folder, "boot-2", clock).kept == {}
+    assert KeptAhead(folder, "boot-1", ProcessClock(clock.origin_ns + 1)).kept == {}
+    assert KeptAhead(folder, "", clock).kept == {}
+    (tmp_path / "clocks-ahead").write_text(f"boot-1 {clock.origin_ns}\n0 nonsense\n")
+    assert KeptAhead(folder, "boot-1", clock).kept == {}

@@ -63,6 +63,9 @@ class Recorder:
         self._released: list[int] = []
         self._index = 0
 
+    def goes_by_stamps(self) -> bool:
+        return True
+
     def begin(self, index: int, time_ms: int, led_ms: int, data: bytes) -> None:
         self.stamps.append((time_ms, led_ms))
         self._data, self._index = data, index

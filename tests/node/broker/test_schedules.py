@@ -230,3 +230,96 @@ def test_s2_s5_queues_in_the_memory_of_a_node_wait_too(world: Any, client: Any) 
     assert bodies(client, "q") == ["a"]
     world.advance(1000)
     assert bodies(client, "q") == ["later"]
+
+
+def cancel(client: Any, message_id: object, mandatory: bool = True, **more: object) -> list[str]:
+    """What a publish that cancels is answered: names of methods."""
+    headers = {"x-schedule-cancel": message_id, **{name.replace("_", "-"): value for name, value in more.items()}}
+    client.publish(1, "q", b"", headers=headers, mandatory=mandatory)
+    return [type(each).__name__ for each in client.take()]
+
+
+def test_s4_a_cancel_is_confirmed_and_its_message_never_delivered(world: Any, client: Any) -> None:
+    """S4: returned as unroutable if mandatory and nothing waits, confirmed all the same."""
+    client.declare("q", arguments=ALLOWED)
+    client.call(1, commands.Confirm.Select())
+    client.publish(1, "q", b"a", message_id="a", headers={"x-delay": 1000})
+    client.publish(1, "q", b"b", message_id="b", headers={"x-delay": 1000})
+    client.take()
+    assert cancel(client, "a") == ["Ack"]
+    assert cancel(client, "a") == ["Delivery", "Ack"]
+    assert cancel(client, "a", mandatory=False) == ["Ack"]
+    world.advance(1300)
+    assert bodies(client, "q") == ["b"]
+    assert cancel(client, "b") == ["Delivery", "Ack"]
+
+
+def test_s4_a_cancel_without_confirms_is_returned_if_nothing_waits(world: Any, client: Any) -> None:
+    """S4."""
+    client.declare("q", arguments=ALLOWED)
+    client.publish(1, "q", b"a", message_id="a", headers={"x-delay": 1000})
+    assert cancel(client, "a") == []
+    assert cancel(client, "a") == ["Delivery"]
+    world.advance(1300)
+    assert bodies(client, "q") == []
+
+
+def test_s4_a_cancel_with_a_time_reschedules(world: Any, client: Any) -> None:
+    """S4."""
+    client.declare("q", arguments=ALLOWED)
+    client.publish(1, "q", b"a", message_id="a", headers={"x-delay": 1000})
+    assert cancel(client, "a", x_delay=3000) == []
+    world.advance(2800)
+    assert bodies(client, "q") == []
+    world.advance(500)
+    assert bodies(client, "q") == ["a"]
+
+
+def test_s4_a_cancel_of_several_queues_is_returned_if_nothing_waits_in_any(world: Any, client: Any) -> None:
+    """S4: a publish to the same place means what it has put into each of its queues."""
+    for queue in ("q", "other", "not"):
+        client.declare(queue, arguments={} if queue == "not" else ALLOWED)
+        client.call(1, commands.Queue.Bind(queue=queue, exchange="amq.fanout"))
+    client.call(1, commands.Confirm.Select())
+    client.publish(1, "q", b"a", message_id="a", headers={"x-delay": 1000})
+    client.publish(1, "", b"b", exchange="amq.fanout", message_id="b", headers={"x-delay": 1000})
+    client.take()
+
+    def cancelled(message_id: str) -> list[str]:
+        headers = {"x-schedule-cancel": message_id}
+        client.publish(1, "", b"", exchange="amq.fanout", headers=headers, mandatory=True)
+        return [type(each).__name__ for each in client.take()]
+
+    assert cancelled("a") == ["Ack"]
+    assert cancelled("b") == ["Ack"]
+    assert cancelled("b") == ["Delivery", "Ack"]
+    world.advance(1300)
+    assert [bodies(client, queue) for queue in ("q", "other", "not")] == [[], [], ["b"]]
+
+
+@pytest.mark.parametrize("message_id", ["", "i" * 256, 5, None, True])
+def test_s4_what_is_no_message_id_is_refused(client: Any, message_id: object) -> None:
+    """S4: by name and value."""
+    client.declare("q", arguments=ALLOWED)
+    client.publish(1, "q", b"", headers={"x-schedule-cancel": message_id})
+    (closed,) = client.take()
+    assert closed.reply_code == 406
+    assert "invalid message: x-schedule-cancel = " in closed.reply_text
+    assert "a message id is expected" in closed.reply_text
+
+
+def test_s4_a_cancel_in_a_transaction_is_refused(client: Any) -> None:
+    """S4: a commit can't say that nothing was waiting."""
+    client.declare("q", arguments=ALLOWED)
+    client.call(1, commands.Tx.Select())
+    client.publish(1, "q", b"", headers={"x-schedule-cancel": "a"})
+    (closed,) = client.take()
+    assert closed.reply_code == 406
+    assert "x-schedule-cancel can be no part of a transaction" in closed.reply_text
+
+
+def test_s4_without_the_opt_in_a_cancel_means_nothing(client: Any) -> None:
+    """S4, S2: it is a message like any other."""
+    client.declare("q")
+    client.publish(1, "q", b"m", headers={"x-schedule-cancel": "a"})
+    assert bodies(client, "q") == ["m"]

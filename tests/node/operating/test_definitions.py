@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from mayfly.cluster.versions import LEVEL_SCHEDULES, LEVEL_STREAMS
+from mayfly.cluster.versions import LEVEL_DELAYED_EXCHANGES, LEVEL_SCHEDULES, LEVEL_STREAMS
 from mayfly.node.catalog import (
     Bind,
     Catalog,
@@ -126,7 +126,7 @@ OLD: dict[str, Any] = {
         {"vhost": "/", "name": "kept", "pattern": "^k", "definition": {"max-length": 5}},
     ],
     "exchanges": [
-        {"vhost": "/", "name": "later", "type": "x-delayed-message", "arguments": {"x-delayed-type": "direct"}},
+        {"vhost": "/", "name": "later", "type": "x-consistent-hash", "arguments": {}},
         {"vhost": "/", "name": "amq.rabbitmq.log", "type": "topic"},
     ],
     "queues": [
@@ -161,7 +161,7 @@ def test_what_is_not_here_is_left_out_with_a_note_each_and_the_rest_is_done() ->
     told = {
         "vhosts[1]": 'default_queue_type = "stream" left out', "policies[0]": "there is no ha-mode, ha-sync-mode for",
         "policies[1]": '"lazy" without its queue-mode', "policies[2]": "there is no max-length for exchanges",
-        "policies[4]": "its pattern", "exchanges[0]": 'type "x-delayed-message"',
+        "policies[4]": "its pattern", "exchanges[0]": 'type "x-consistent-hash"',
         "queues[2]": 'type "rabbit_mqtt_qos0_queue"', "parameters[0]": '"shovel"',
         "parameters[1]": "there is no ha-mode for queues", "bindings[3]": '"amq.rabbitmq.event"',
         "global_parameters[2]": "mqtt_default_vhosts",
@@ -169,6 +169,28 @@ def test_what_is_not_here_is_left_out_with_a_note_each_and_the_rest_is_done() ->
     for place, text in told.items():
         assert [note for note in plan.notes if note.startswith(place) and text in note], (place, plan.notes)
     assert len(plan.notes) == len(told), plan.notes
+
+
+def test_s1_delayed_exchanges_come_with_their_bindings_and_are_exported_without_what_is_behind_them() -> None:
+    catalog = Catalog(1)
+    catalog._state.level = LEVEL_DELAYED_EXCHANGES
+    arguments = {"x-delayed-type": "direct"}
+    file = {
+        "vhosts": [{"name": "/"}],
+        "exchanges": [{"vhost": "/", "name": "later", "type": "x-delayed-message", "arguments": arguments}],
+        "queues": [{"vhost": "/", "name": "q", "arguments": {}}],
+        "bindings": [
+            {"vhost": "/", "source": "later", "destination": "q", "destination_type": "queue", "routing_key": "k"}
+        ],
+    }
+    plan = imported(catalog, file)
+    assert plan.notes == []
+    exported = definitions_of(catalog)
+    (exchange,) = exported["exchanges"]
+    assert (exchange["type"], exchange["arguments"]) == ("x-delayed-message", arguments)
+    assert [queue["name"] for queue in exported["queues"]] == ["q"]
+    assert [queue.name for queue in catalog.route("/", "later", "k")] == ["q"]
+    assert [queue.delays for queue in catalog.route("/", "later", "k", waits=True)] == [True]
 
 
 FOUR: dict[str, Any] = {

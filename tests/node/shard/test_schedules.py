@@ -12,7 +12,8 @@ from mayfly.node.shard.effects import Deliver
 from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.message import Message
 from mayfly.node.shard.results import Deleted, Published, Purged, Refused
-from mayfly.node.shard.schedule import Schedule, place_of
+from mayfly.node.shard.run import place_of
+from mayfly.node.shard.schedule import Schedule
 from mayfly.node.shard.settings import ShardQueueSettings, decode_settings, decode_terms, encode_settings, encode_terms
 from mayfly.node.shard.shard import Shard
 from tests.node.shard.driver import A, Driver, attach, publish, update_queue

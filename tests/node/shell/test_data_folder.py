@@ -80,14 +80,16 @@ def test_the_files_of_a_folder(tmp_path: Path) -> None:
     folder = DataFolder(tmp_path)
     origin_ns = kept_clock(folder, "boot-1").origin_ns
     token = folder.write_own_token()
+    folder.keep_ahead("boot-1", origin_ns, {0: (3, 9_000), 7: (5, 3_600_000)})
     folder.join_again()
     assert {name: (tmp_path / name).read_text() for name in os.listdir(tmp_path)} == {
         "clock": f"boot-1 {origin_ns}\n", "own-token": f"{token}\n", "join-again": "",
+        "clocks-ahead": f"boot-1 {origin_ns}\n0 3 9000\n7 5 3600000\n",
     }  # fmt: skip
     assert (folder.log, folder.snapshots) == (tmp_path / "log", tmp_path / "snapshots")
     for name in ("log", "snapshots", "log.given-up", "snapshots.given-up", "process2", *os.listdir(tmp_path)):
         assert is_own(name), name
-    for name in ("clock.new", "own-token.unfinished"):
+    for name in ("clock.new", "clocks-ahead.new", "own-token.unfinished"):
         assert is_own(name), f"{name}: what a crash may leave is the node's as well"
     assert not any(map(is_own, ("lost+found", "process", "processed", "notes")))
 

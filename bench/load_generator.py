@@ -1,4 +1,6 @@
-"""The load generator in C of ../shared/bench: built, run under the machine's benchmark lock, its answer read."""
+"""The load generators in C of ../shared/bench, one for AMQP and one for JetStream, with the same options and answers:
+built, run under the machine's benchmark lock, their answer read.
+"""
 
 import json
 import shlex
@@ -11,30 +13,32 @@ from bench.clusters import ROOT, SHARED, BrokerFailed, Cluster
 from bench.machine import machine_to_itself
 
 _MAX_S: Final = 180
-_COMMON: Final = ("--queue-type", "quorum", "--window", "1000", "--prefetch", "1000", "--strict")
+_COMMON: Final = ("--window", "1000", "--prefetch", "1000", "--strict")
+_OWN: Final = {"amqp": ("--queue-type", "quorum"), "nats": ()}
+"""By the scheme of the broker's URIs, as PROGRAMS. A stream of JetStream has three replicas where there are three."""
+PROGRAMS: Final = {"amqp": "amqpload", "nats": "natsload"}
 
 
-class Amqpload:
-    """The program, built in a folder that may be written."""
+class LoadGenerator:
+    """The programs, built in a folder that may be written."""
 
     def __init__(self) -> None:
-        """Raises BrokerFailed if it can't be built."""
+        """Raises BrokerFailed if they can't be built."""
         if not SHARED.is_dir():
             raise BrokerFailed(f"no load generator: {SHARED} is missing (MAYFLY_SHARED says where it is)")
-        tools = ROOT / "build" / "bench-tools"
-        tools.mkdir(parents=True, exist_ok=True)
+        self.folder: Path = ROOT / "build" / "bench-tools"
+        self.folder.mkdir(parents=True, exist_ok=True)
         for source in SHARED.iterdir():
             if source.is_file():
-                shutil.copy(source, tools / source.name)
-        done = subprocess.run(["make", "-s", "-C", str(tools)], capture_output=True, text=True)
+                shutil.copy(source, self.folder / source.name)
+        done = subprocess.run(["make", "-s", "-C", str(self.folder)], capture_output=True, text=True)
         if done.returncode:
             needs = "Debian: apt-get install gcc make librabbitmq-dev"
-            raise BrokerFailed(f"amqpload can't be built ({needs}):\n{done.stderr}")
-        self.program: Path = tools / "amqpload"
+            raise BrokerFailed(f"the load generators can't be built ({needs}):\n{done.stderr}")
 
     def run(self, cluster: Cluster, load: list[str]) -> dict[str, Any]:
         """One run. Raises BrokerFailed if messages were lost, came twice or out of order, or it did not get through."""
-        command = command_line(str(self.program), ",".join(cluster.uris), ",".join(map(str, cluster.pids)), load)
+        command = command_line(str(self.folder), ",".join(cluster.uris), ",".join(map(str, cluster.pids)), load)
         with machine_to_itself():
             done = subprocess.run(command, capture_output=True, text=True, timeout=2 * _MAX_S)
         if done.returncode:
@@ -43,9 +47,13 @@ class Amqpload:
         return result
 
 
-def command_line(program: str, uris: str, pids: str, load: list[str]) -> list[str]:
+def command_line(folder: str, uris: str, pids: str, load: list[str]) -> list[str]:
     """The words of a run. A window or prefetch in `load` has precedence."""
-    return [program, "--uris", uris, "--cpu-pids", pids, "--max-time", str(_MAX_S), *_COMMON, *load]
+    scheme = uris.partition(":")[0]
+    program = str(Path(folder) / PROGRAMS[scheme])
+    return [
+        program, "--uris", uris, "--cpu-pids", pids, "--max-time", str(_MAX_S), *_OWN[scheme], *_COMMON, *load
+    ]  # fmt: skip
 
 
 def figures(result: dict[str, Any]) -> dict[str, float]:
@@ -60,4 +68,3 @@ def figures(result: dict[str, Any]) -> dict[str, float]:
         "confirm_p99_ms": float(result["confirm_ms"]["p99"]),
         "other_cores": float(result["other_cores"]),
     }
-

@@ -1,0 +1,94 @@
+"""`mayfly schedule`: what waits for its time in a queue (RULES S4)."""
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+import click
+
+from mayfly.node.command_line.operator_client import as_administrator, console, manage, table_of
+
+_MOST: Final = 1000
+_MS_PER_S: Final = 1000
+
+
+@click.group("schedule")
+def command() -> None:
+    """List, cancel and reschedule messages that wait for their time in a queue."""
+
+
+def _of_a_queue(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the option `--vhost`."""
+    return click.option("--vhost", default="/", show_default=True, help="The vhost the queue is in.")(command)
+
+
+@command.command("list")
+@click.argument("queue")
+@_of_a_queue
+@click.option("--id", "message_id", default="", help="Those with this message id.")
+@click.option("--from", "from_ms", type=click.IntRange(0), help="Due at this time or later: ms since 1970.")
+@click.option("--until", "until_ms", type=click.IntRange(0), help="Due up to this time: ms since 1970.")
+@click.option("--after", default="", help="Behind this place: 'next' of the listing before.")
+@click.option("--count", type=click.IntRange(1, _MOST), default=100, show_default=True, help="At most so many.")
+@click.option("--json", "as_json", is_flag=True, help="As JSON, for scripts.")
+@as_administrator
+def list_(
+    queue: str, vhost: str, as_json: bool, address: str, user: str, password: str, **wish: Any
+) -> None:
+    """List what waits in QUEUE, in order of due times; what waits to be retried, too."""
+    query = urlencode({name: value for name, value in wish.items() if value not in (None, "")})
+    found = manage("GET", address, f"{_path(vhost, queue)}?{query}", None, user, password, _thing(vhost, queue))
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+        return
+    table = table_of("due (UTC)", "in ms", "message id", "exchange", "routing key", "bytes", "retries")
+    for row in found["messages"]:
+        moment = datetime.fromtimestamp(row["due_ms"] / _MS_PER_S, UTC)
+        due = moment.isoformat(" ", "milliseconds").removesuffix("+00:00")
+        names = (row["message_id"], row["exchange"] or "(default)", row["routing_key"])
+        table.add_row(due, str(row["due_in_ms"]), *names, str(row["body_bytes"]), str(row["retries"]))
+    console().print(table)
+    if "next" in found:
+        click.echo(f"there may be more: --after {found['next']}")
+    if found.get("moving"):
+        click.echo("the queue is on its way between shards: not all of it is listed")
+
+
+@command.command("cancel")
+@click.argument("queue")
+@click.argument("message-id")
+@_of_a_queue
+@as_administrator
+def cancel(queue: str, message_id: str, vhost: str, address: str, user: str, password: str) -> None:
+    """Cancel what waits in QUEUE under MESSAGE-ID: it is never delivered. Exit code 1 if nothing waits."""
+    manage("DELETE", address, f"{_path(vhost, queue)}/{quote(message_id, safe='')}", None, user, password)
+    click.echo(f"'{message_id}' is cancelled")
+
+
+@command.command("reschedule")
+@click.argument("queue")
+@click.argument("message-id")
+@_of_a_queue
+@click.option("--in", "delay_ms", type=click.IntRange(0), help="Due so many ms from now.")
+@click.option("--at", "deliver_at_ms", type=click.IntRange(0), help="Due at this time: ms since 1970.")
+@as_administrator
+def reschedule(
+    queue: str, message_id: str, vhost: str, delay_ms: int | None, deliver_at_ms: int | None, address: str, user: str,
+    password: str,
+) -> None:  # fmt: skip
+    """Have what waits in QUEUE under MESSAGE-ID due at another time. Exit code 1 if nothing waits."""
+    if (delay_ms is None) == (deliver_at_ms is None):
+        raise click.UsageError("say when it is due: --in or --at, one of them")
+    due = {"delay_ms": delay_ms} if delay_ms is not None else {"deliver_at_ms": deliver_at_ms}
+    manage("PUT", address, f"{_path(vhost, queue)}/{quote(message_id, safe='')}", due, user, password)
+    click.echo(f"'{message_id}' is rescheduled")
+
+
+def _path(vhost: str, queue: str) -> str:
+    return f"/api/mayfly/queues/{quote(vhost, safe='')}/{quote(queue, safe='')}/scheduled"
+
+
+def _thing(vhost: str, queue: str) -> str:
+    return f"queue '{queue}' in vhost '{vhost}'"

@@ -1,0 +1,88 @@
+"""Where a message goes that has waited for a delayed exchange, and what its headers say then (RULES S1)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mayfly.node.amqp.content import HEADERS, Content, property_span, replace_properties
+from mayfly.node.amqp.field_table import (
+    ARRAY,
+    INTEGER,
+    LONG,
+    LONG_STRING,
+    SHORT,
+    UNSIGNED_BYTE,
+    UNSIGNED_INTEGER,
+    UNSIGNED_SHORT,
+    FieldTable,
+    FieldValue,
+    table_to_python,
+)
+from mayfly.node.catalog import Catalog, QueueRecord
+from mayfly.node.dead_letter.death_headers import PublishedContent
+from mayfly.node.dead_letter.publisher_headers import BCC, as_shown
+
+DELAY: Final = "x-delay"
+
+_SIGNED_INSTEAD: Final = {UNSIGNED_BYTE: SHORT, UNSIGNED_SHORT: INTEGER, UNSIGNED_INTEGER: LONG}
+"""Types that have no negative numbers -> the next larger one that has."""
+_SIZES: Final = {SHORT: 2, INTEGER: 4, LONG: 8}
+
+
+class DueDecision:
+    """Where a message goes that is due: none of `targets` where it has no route. `content` is it, as it goes there."""
+
+    __slots__ = ("content", "targets")
+
+    def __init__(self, content: Content, targets: tuple[QueueRecord, ...]) -> None:
+        self.content = content
+        self.targets = targets
+
+
+def decide_due(
+    catalog: Catalog, vhost: str, exchange: str, queue_id: int, content: PublishedContent
+) -> DueDecision:
+    """Route it from the delayed exchange by the bindings that there are; nowhere if that is another one by now than the
+    one with this queue, in which it has waited. Its keys and headers are what they were; `x-delay` is negated."""
+    headers = _headers(content.header)
+    shown = _with_negated_delay(content.header, headers)
+    due = Content(content.exchange_and_key, shown, content.body)
+    record = catalog.delay_queue(vhost, exchange)
+    if record is None or record.id != queue_id:
+        return DueDecision(due, ())
+    seen = None
+    if catalog.looks_at_headers(vhost, exchange):
+        header = as_shown(shown)
+        start, stop = property_span(header, HEADERS)
+        seen = table_to_python(header[start:stop])
+    copies = [key for name in ("CC", BCC) for key in _keys(headers, name)]
+    return DueDecision(due, catalog.route(vhost, exchange, due.routing_key, seen, copies))
+
+
+def _headers(header: bytes) -> FieldTable:
+    start, stop = property_span(header, HEADERS)
+    return FieldTable() if start < 0 else FieldTable.of_checked(header[start:stop])
+
+
+def _with_negated_delay(header: bytes, headers: FieldTable) -> bytes:
+    """The content header with the delay that is over, so that who publishes it again as it is does not wait again."""
+    delay = headers.get(DELAY)
+    if delay is None or not delay.is_integer():
+        return header
+    headers.set(DELAY, _negated(delay))
+    return replace_properties(header, {HEADERS: headers.encode()})
+
+
+def _negated(value: FieldValue) -> FieldValue:
+    """The number of the other sign, of the same type if that has such."""
+    tag = _SIGNED_INSTEAD.get(value.tag, value.tag)
+    size = _SIZES[tag] if tag != value.tag else len(value.raw)
+    return FieldValue(tag, (-value.integer()).to_bytes(size, "big", signed=True))
+
+
+def _keys(headers: FieldTable, name: str) -> list[str]:
+    """The routing keys in CC or BCC."""
+    value = headers.get(name)
+    if value is None or value.tag != ARRAY:
+        return []
+    return [each.text() for each in value.array() if each.tag == LONG_STRING]

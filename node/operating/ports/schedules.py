@@ -1,0 +1,31 @@
+"""What waits for its time in a queue, as users of the management API see and change it (RULES S4)."""
+
+from typing import Final, NamedTuple, Protocol
+
+from mayfly.node.operating.ports.answers import Answer
+
+MOST_LISTED: Final = 1000
+"""Messages of one listing."""
+
+
+class ScheduledWish(NamedTuple):
+    """Which messages are listed, in order of due times: at most ``most`` behind the place ``after`` (the ``next`` of
+    the listing before, "" for the first), those with a message id, those due from and up to a time, in ms since 1970 as
+    the queue's shard counts them; -1 for any."""
+
+    message_id: str = ""
+    from_ms: int = -1
+    until_ms: int = -1
+    after: str = ""
+    most: int = 100
+
+
+class SchedulePort(Protocol):
+    """Who asks is a user with rights: to list takes reading from the queue, to change writing to the default exchange,
+    by which a publisher would do it. Raises ValueError for what can't be."""
+
+    async def scheduled(self, user: str, vhost: str, queue: str, wish: ScheduledWish) -> Answer:
+        """`messages`, and `next` if there are more."""
+
+    async def change(self, user: str, vhost: str, queue: str, message_id: str, due: tuple[str, int] | None) -> Answer:
+        """Cancel what waits under an id, or have it due (`x-delay` or `x-deliver-at`, and ms); 404 if nothing waits."""

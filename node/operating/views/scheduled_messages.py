@@ -1,0 +1,117 @@
+"""What waits for its time in a queue, message by message (RULES S4). Pure: reads the replica here.
+
+Ids and routing keys stand in the log, and are read from there for those that are shown.
+"""
+
+from typing import Final, NamedTuple
+
+from mayfly.node.amqp.content import Content
+from mayfly.node.duties.shard_duties import content_of
+from mayfly.node.engine.engine import Engine
+from mayfly.node.numbers import is_transient
+from mayfly.node.operating.ports.schedules import MOST_LISTED, ScheduledWish
+from mayfly.node.operating.views.queue_counts import shard_here
+from mayfly.node.operating.views.shard_clocks import shard_now
+from mayfly.node.shard.message import Message
+from mayfly.node.shard.message_id import digest_of, message_id_at
+from mayfly.node.shard.run import place_from, place_of
+from mayfly.node.shard.settings import MAX_NUMBER
+
+BYTES_READ: Final = 16 * 1024 * 1024
+"""Of log entries that one listing reads; the last one may go beyond."""
+_PLACE_PARTS: Final = 3
+
+
+class Scheduled(NamedTuple):
+    """One message that waits. ``retries``: how often it came back from a consumer; what did can't be cancelled."""
+
+    message_id: str
+    due_ms: int
+    due_in_ms: int
+    exchange: str
+    routing_key: str
+    body_bytes: int
+    retries: int
+
+
+class ScheduledPart(NamedTuple):
+    """Some of what waits in a queue, in order; ``next`` is the place of the last one if there may be more, else "".
+    ``is_moving``: some of it is on the way between shards, and not listed."""
+
+    rows: list[Scheduled]
+    next: str
+    is_moving: bool
+
+
+def place_in(text: str) -> int:
+    """A place as `ScheduledPart.next` has it. Raises ValueError."""
+    parts = text.split("-")
+    if len(parts) != _PLACE_PARTS or not all(part.isdecimal() and int(part) <= MAX_NUMBER for part in parts):
+        raise ValueError(f"after = '{text}': the 'next' of a listing is expected")
+    return place_from(*map(int, parts))
+
+
+def scheduled_in(
+    engine: Engine, shard_id: int, queue_id: int, wish: ScheduledWish, now_ms: int
+) -> ScheduledPart | None:
+    """As much of it as one listing has; None where this node has no replica of the shard, or the queue is not there."""
+    shard = shard_here(engine, shard_id)
+    queue = None if shard is None else shard.queue(queue_id)
+    if shard is None or queue is None:
+        return None
+    is_moving = queue.moving is not None and (queue.has_left or queue.is_arriving or queue.returns)
+    count = min(wish.most, MOST_LISTED)
+    after = place_in(wish.after) if wish.after else -1
+    if wish.from_ms > 0:
+        after = max(after, place_from(wish.from_ms, 0, 0) - 1)
+    until_ms = MAX_NUMBER if wish.until_ms < 0 else wish.until_ms
+    found: list[Message] = []
+    if queue.schedule is not None and wish.message_id:
+        named = queue.schedule.find(digest_of(wish.message_id.encode("utf-8", "surrogateescape")), count)
+        found = [each for each in named if place_of(each) > after and each.enqueued_ms <= until_ms]
+    elif queue.schedule is not None:
+        found = queue.schedule.behind(after, until_ms, count)
+    time_ms = shard_now(engine, shard, now_ms).time_ms
+    rows: list[Scheduled] = []
+    read = _Entries(engine, shard_id)
+    for message in found:
+        if read.bytes_read > BYTES_READ:
+            break
+        rows.append(_row(read.data(message.index), message, time_ms))
+    last = found[len(rows) - 1] if rows else None
+    more = last is not None and (len(rows) < len(found) or (len(found) == count and not wish.message_id))
+    next_place = f"{last.enqueued_ms}-{last.index}-{last.offset}" if more and last is not None else ""
+    return ScheduledPart(rows, next_place, is_moving)
+
+
+def _row(data: bytes, message: Message, time_ms: int) -> Scheduled:
+    letter = content_of(data, message)
+    content = Content(letter.exchange_and_key, letter.header, letter.body)
+    message_id = message_id_at(letter.header, 0, len(letter.header)).decode("utf-8", "replace")
+    due_ms = message.enqueued_ms
+    return Scheduled(
+        message_id, due_ms, due_ms - time_ms, content.exchange, content.routing_key, message.body_length,
+        max(0, message.acquired_count),
+    )  # fmt: skip
+
+
+class _Entries:
+    """Entries of one shard's log; of one after the other many messages may be read."""
+
+    def __init__(self, engine: Engine, shard_id: int) -> None:
+        self._engine = engine
+        self._shard_id = shard_id
+        self._index = 0
+        self._data = b""
+        self.bytes_read = 0
+
+    def data(self, index: int) -> bytes:
+        """What messages of this entry refer to."""
+        if index != self._index:
+            if is_transient(self._shard_id):
+                self._data = self._engine.transient.local.entry(index)
+            else:
+                self._data = self._engine.host.groups[self._shard_id].log.data_once(index)
+            self._index = index
+            self.bytes_read += len(self._data)
+        return self._data

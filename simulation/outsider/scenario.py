@@ -1,0 +1,84 @@
+"""What a seed of the outsider decides: nodes, clocks, faults, and what the clients do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from simulation.cluster import faults
+from simulation.cluster.disk import DiskProfile
+from simulation.cluster.events import MILLISECOND_US, SECOND_US
+from simulation.cluster.faults import Fault
+from simulation.cluster.network import LinkProfile
+from simulation.cluster.randomness import stream
+from simulation.node.nodes import NodeProfile
+from simulation.outsider.workload import Workload, draw_workload
+
+CALM_US = 3_200_000
+WORK_US = 7_400_000
+DRAIN_US = 9_400_000
+"""From the moment when all queues are there: faults end; clients stop; what is left is taken out."""
+GAP_US = 280 * MILLISECOND_US
+FAMILIES_IN_A_RUN = 6
+SPREAD_MS = 50
+KINDS = tuple(kind for kind in faults.KINDS if kind != faults.CLOCK_STEP)
+
+
+@dataclass(frozen=True, slots=True)
+class OutsiderScenario:
+    """Everything about a run that does not depend on what the cluster does."""
+
+    seed: int
+    nodes: tuple[int, ...]
+    profile: NodeProfile
+    links: LinkProfile
+    disk: DiskProfile
+    clock_offsets_us: tuple[int, ...]
+    clock_ms: int
+    late_ms: int | None
+    plan: tuple[Fault, ...]
+    workload: Workload
+    loop_us: int
+
+    def describe(self) -> str:
+        """The scenario in a few lines, for a failing seed."""
+        queues = " ".join(queue.name for queue in self.workload.queues)
+        return (
+            f"seed {self.seed}: {len(self.nodes)} nodes, {self.profile.shards} shards, clocks off by "
+            f"{self.clock_offsets_us} us\nqueues: {queues}\nfaults:\n{faults.describe(self.plan)}"
+        )
+
+
+def draw_scenario(seed: int) -> OutsiderScenario:
+    """The scenario of a seed."""
+    random = stream(seed, "outsider")
+    nodes = tuple(range(1, random.choice((1, 3, 3, 3, 3, 5)) + 1))
+    steps = len(nodes) >= 3 and random.random() < 0.2
+    appetite = faults.draw_appetite(random, (*KINDS, *((faults.CLOCK_STEP,) if steps else ())))
+    # In every third seed nothing goes wrong: what is promised of a quiet cluster is judged all the time there.
+    wrong = random.random() < 0.7
+    appetite = replace(appetite, mean_gap_us=appetite.mean_gap_us // 2, longest_us=5 * SECOND_US // 2)
+    plan = faults.draw_plan(random, appetite, nodes, SECOND_US // 4, CALM_US) if wrong else ()
+    # In every second seed the clocks agree, and nothing may be early or late by more than that.
+    spread_ms = random.choice((0, SPREAD_MS))
+    offsets = tuple(random.randint(-spread_ms, spread_ms) * MILLISECOND_US for _ in nodes)
+    stepped = any(fault.kind == faults.CLOCK_STEP for fault in plan)
+    clock_ms = 2 * spread_ms + 20
+    return OutsiderScenario(
+        seed=seed,
+        nodes=nodes,
+        profile=NodeProfile(
+            shards=random.choice((1, 2, 3)),
+            session_timeout_ms=random.choice((1_500, 3_000)),
+            compact_entries=random.choice((15, 60, 20_000)),
+            session_window=random.choice((1, 4)),
+            expiry_tick_ms=random.choice((50, 250)),
+        ),
+        links=LinkProfile(base_us=random.choice((50, 1_000)), jitter_us=random.choice((50, 1_000))),
+        disk=DiskProfile(base_us=random.choice((100, 2_000)), jitter_us=random.choice((100, 2_000))),
+        clock_offsets_us=offsets,
+        clock_ms=clock_ms + 2_500 if stepped else clock_ms,
+        late_ms=None if stepped else 700,
+        plan=plan,
+        workload=draw_workload(stream(seed, "outsider's clients"), len(nodes), WORK_US, GAP_US, FAMILIES_IN_A_RUN),
+        loop_us=random.choice((200, 2_000)),
+    )

@@ -1,0 +1,167 @@
+"""Each bug made on purpose, tried against the outsider's judge with a few seeds: a table for the documentation.
+
+    python -m tests.bugs.outsider_table >> docs/measurements/second-judge.md
+
+A bug is tried in a process of its own that reads the source as it is, and the one file with the bug in it; the seeds
+are run until one of them fails. `--only TEXT` tries the bugs of files whose path has this text in it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any, Final
+
+from tests.bugs.amqp_bugs import AMQP_BUGS
+from tests.bugs.bug import ROOT, Bug
+from tests.bugs.group_bugs import GROUP_BUGS
+from tests.bugs.host_bugs import HOST_BUGS
+from tests.bugs.http_bugs import HTTP_BUGS
+from tests.bugs.log_bugs import LOG_BUGS
+from tests.bugs.memory_bugs import MEMORY_BUGS
+from tests.bugs.plan_bugs import PLAN_BUGS
+from tests.bugs.queue_bugs import QUEUE_BUGS
+from tests.bugs.raft_bugs import RAFT_BUGS
+from tests.bugs.start_bugs import START_BUGS
+from tests.bugs.time_bugs import TIME_BUGS
+from tests.bugs.transport_bugs import TRANSPORT_BUGS
+
+KINDS: Final = {
+    "time": TIME_BUGS, "queues": QUEUE_BUGS, "groups": GROUP_BUGS, "Raft": RAFT_BUGS, "AMQP": AMQP_BUGS,
+    "hosts": HOST_BUGS, "log": LOG_BUGS, "memory": MEMORY_BUGS, "plans": PLAN_BUGS, "starts": START_BUGS,
+    "HTTP": HTTP_BUGS, "transport": TRANSPORT_BUGS,
+}  # fmt: skip
+LONGEST_S: Final = 400.0
+SEEDS: Final = "353,30,188,339"
+"""Few that have every family of queues among them, without faults, with crashes, and with leaders that hand over."""
+OUTSIDE: Final = "its file does not run in simulated nodes"
+CAUGHT, PASSED, NOT_RUN, TOO_LONG = "caught", "passed", "not run", "too long"
+
+WHY_NOT: Final = {
+    "time": "needs a clock, an outage or a state that these seeds do not have",
+    "queues": "breaks what these clients do not do (moves, transactions, streams, topics, permissions), or seldom",
+    "groups": "needs a loss at one moment that a few seeds do not meet; no client sees it else",
+    "Raft": "needs a loss at one moment that a few seeds do not meet; no client sees it else",
+    "AMQP": "breaks octets or methods that a well-behaved client does not send, or seldom",
+    "hosts": "costs time, or needs a disk that loses data, which the outsider's have not",
+    "log": "needs a disk that loses or damages data, which the outsider's have not",
+    "memory": "costs memory or time, which no answer shows",
+    "plans": "needs members that come and go, which these runs have not",
+    "starts": "needs members or shards that are added, which these runs have not",
+    "HTTP": OUTSIDE,
+    "transport": OUTSIDE,
+}
+"""Why bugs of a kind are not caught, where nothing better is known."""
+
+
+class BrokenLoader(SourceFileLoader):
+    """Loads a module from its source with a bug in it."""
+
+    def __init__(self, name: str, path: str, bug: Bug) -> None:
+        super().__init__(name, path)
+        self._bug = bug
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        """Never from a cache."""
+        text = self._bug.in_text(Path(self.path).read_text(encoding="utf-8"))
+        code: CodeType = self.source_to_code(text.encode(), self.path)
+        return code
+
+
+class BrokenFinder(MetaPathFinder):
+    """Finds every module where it is, and gives the one with the bug another loader."""
+
+    def __init__(self, bug: Bug) -> None:
+        self._bug = bug
+        self._place = (ROOT / bug.path).resolve()
+        self.met = False
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """See `importlib.abc.MetaPathFinder`."""
+        if not fullname.startswith(("mayfly", "simulation")):
+            return None
+        spec = PathFinder.find_spec(fullname, path, target)
+        if spec is not None and spec.origin and Path(spec.origin).resolve() == self._place:
+            self.met = True
+            spec.loader = BrokenLoader(fullname, spec.origin, self._bug)
+        return spec
+
+
+def try_one(bug: Bug, seeds: Sequence[int]) -> dict[str, Any]:
+    """What the outsider says of a bug, in this process, which must not have imported the product yet."""
+    finder = BrokenFinder(bug)
+    sys.meta_path.insert(0, finder)
+    logging.disable(logging.CRITICAL)
+    from simulation.simulators import OUTSIDER  # not before the finder is there
+
+    if not finder.met:
+        return {"found": NOT_RUN}
+    for seed in seeds:
+        failure = OUTSIDER.failure_of(seed)
+        if failure:
+            return {"found": CAUGHT, "seed": seed, "says": failure.splitlines()[0].strip()}
+    return {"found": PASSED}
+
+
+def try_in_a_process(bug: Bug, seeds: Sequence[int]) -> dict[str, Any]:
+    """The same in a process of its own, with an end."""
+    words = [sys.executable, "-m", "tests.bugs.outsider_table", "--one", bug.name]
+    words += ["--seeds", ",".join(map(str, seeds))]
+    try:
+        ran = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=LONGEST_S)
+    except subprocess.TimeoutExpired:
+        return {"found": TOO_LONG}
+    if ran.returncode:
+        last = ran.stderr.strip().splitlines()[-1:] or ["no word"]
+        return {"found": CAUGHT, "says": f"does not even start: {last[0]}"}
+    result: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
+    return result
+
+
+def row_of(kind: str, bug: Bug, result: dict[str, Any], seeds: Sequence[int]) -> str:
+    """A row of the table."""
+    found = result["found"]
+    if found == CAUGHT:
+        says = str(result["says"]).replace("|", "\\|")
+        verdict, reason = f"caught, seed {result.get('seed', '-')}", says[:150]
+    elif found == NOT_RUN:
+        verdict, reason = "not run", OUTSIDE
+    elif found == TOO_LONG:
+        verdict, reason = "not caught", f"took more than {LONGEST_S:.0f} s"
+    else:
+        verdict, reason = f"not caught, {len(seeds)} seeds", WHY_NOT[kind]
+    return f"| {kind} | {bug.name} | {verdict} | {reason} |"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The table, row by row as it is found."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bugs.outsider_table", description=__doc__)
+    parser.add_argument("--seeds", default=SEEDS, help=f"which, one after the other (default: {SEEDS})")
+    parser.add_argument("--only", default="", help="only bugs in files whose path has this text in it")
+    parser.add_argument("--kind", default="", help=f"only one kind: {', '.join(KINDS)}")
+    parser.add_argument("--one", default="", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    seeds = [int(seed) for seed in options.seeds.split(",")]
+    if options.one:
+        bug = next(bug for bugs in KINDS.values() for bug in bugs if bug.name == options.one)
+        print(json.dumps(try_one(bug, seeds)))
+        return 0
+    for kind, bugs in KINDS.items():
+        for bug in bugs:
+            if options.only in bug.path and options.kind in ("", kind):
+                print(row_of(kind, bug, try_in_a_process(bug, seeds), seeds), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
