@@ -158,4 +158,12 @@ TIME_BUGS = [
         "tests/node/shard/test_outlook.py::test_r3_what_a_trial_says_is_what_then_happens",
         "found.expire",
     ),
+    Bug(
+        "tries an operator policy as if it was a policy",
+        "node/catalog/policy_trial.py",
+        "return (policy, own) if self._operator else (own, operator_policy)",
+        "return (own, operator_policy)",
+        "tests/node/catalog/test_policy_trial.py::test_r3_what_queues_would_be_told_is_what_they_are_told_then",
+        "assert",
+    ),
 ]
