@@ -29,6 +29,7 @@ from mayfly.node.broker.schedule_changes import (
     RunChanges,
     ScheduleChange,
     digest_to_change,
+    is_change,
     refused_in_transaction,
 )
 from mayfly.node.broker.stream_ttls import NO_FLOOR, RefusedTtl, says_ttl, with_ttl
@@ -282,8 +283,8 @@ class Publisher:
         may_delay = route.may_delay
         if route.by_headers or copies:
             route = routes.find_by_content(content, copies)
-        if may_delay and is_delayed(content) and (route.targets or not flags & MANDATORY):
-            # One that is mandatory and has no route now is not kept for one that may be there later.
+        # One that is mandatory and has no route now is not kept for one that may be there later.
+        if may_delay and (is_change(content) or (is_delayed(content) and (route.targets or not flags & MANDATORY))):
             route = routes.find_by_content(content, copies, waits=True)
         if route.uncrossed and self.transaction is None:
             self.uncrossed = route.uncrossed
