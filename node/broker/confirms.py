@@ -132,6 +132,11 @@ class PublishGroup:
         for offset in offsets:
             open_shards[offset] += 1
 
+    def leave_out(self, offsets: list[int]) -> None:
+        """The publishes at these offsets are settled otherwise."""
+        for offset in offsets:
+            self.open_shards[offset] = 1
+
     def settle_unexpected(self) -> None:
         """Acknowledge the publishes that go to no shard at all (they were unroutable)."""
         start = -1

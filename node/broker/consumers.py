@@ -9,6 +9,7 @@ from mayfly.node.amqp.field_table import FieldTable, long_integer
 from mayfly.node.broker.client import ClientChannel
 from mayfly.node.broker.cluster_facade import OnDone, ShardHandle
 from mayfly.node.broker.pressure import Pressure
+from mayfly.node.broker.stream_markers import header_of
 from mayfly.node.broker.stream_offsets import with_offset
 from mayfly.node.broker.unacknowledged import DeliveryHolder
 from mayfly.node.dead_letter.publisher_headers import as_shown
@@ -86,7 +87,7 @@ class Consumer:
             body_at = header_at + message.header_length
             end = body_at + message.body_length
             counted_bytes += OVERHEAD_BYTES + end - start
-            header = as_shown(data[header_at:body_at])
+            header = as_shown(header_of(message, data) if is_stream else data[header_at:body_at])
             redelivered = message.redelivered
             if redelivered:
                 again += 1

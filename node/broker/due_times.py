@@ -15,7 +15,7 @@ from mayfly.node.amqp.field_table import TIMESTAMP, VOID, FieldValue, to_python
 from mayfly.node.broker.operation import AmqpError
 from mayfly.node.catalog import MAX_TTL_MS
 from mayfly.node.dead_letter.due import DELAY
-from mayfly.node.shard.commands import AFTER, AT, encode_publish, encode_publish_later
+from mayfly.node.shard.commands import AFTER, AT, NO_TTL, encode_publish, encode_publish_kept, encode_publish_later
 
 DELIVER_AT: Final = "x-deliver-at"
 _NAMES: Final = (b"\x0cx-deliver-at", b"\x07x-delay")
@@ -92,10 +92,14 @@ def _refused(text: str) -> AmqpError:
 
 
 def encode_content(
-    parts: list[bytes], queue_ids: Sequence[int], ttl_ms: int, content: Content, due: tuple[int, int] | None
+    parts: list[bytes], queue_ids: Sequence[int], ttl_ms: int, content: Content, due: tuple[int, int] | None,
+    stream_ttl_ms: int = NO_TTL,
 ) -> int:
-    """Append the PUBLISH of a message, or its PUBLISH_LATER if it is `due` later; the bytes of it."""
+    """Append the PUBLISH of a message, or its PUBLISH_LATER if it is `due` later, or its PUBLISH_KEPT if it has a TTL
+    in streams; the bytes of it."""
     key, header, body = content.exchange_and_key, content.header, content.body
+    if stream_ttl_ms != NO_TTL:
+        return encode_publish_kept(parts, queue_ids, ttl_ms, key, header, body, due, stream_ttl_ms)
     if due is None:
         return encode_publish(parts, queue_ids, ttl_ms, key, header, body)
     return encode_publish_later(parts, queue_ids, ttl_ms, key, header, body, due)

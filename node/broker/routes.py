@@ -15,9 +15,12 @@ from mayfly.node.amqp.field_table import ARRAY, LONG_STRING
 from mayfly.node.broker.cluster_facade import ClusterFacade, ShardHandle
 from mayfly.node.broker.crossings import Crossings
 from mayfly.node.broker.operation import AmqpError, as_error, check
+from mayfly.node.broker.stream_ttls import NO_FLOOR
 from mayfly.node.catalog import Refusal
+from mayfly.node.catalog.arguments import queue_type
 from mayfly.node.catalog.permissions import check_access, check_topic
-from mayfly.node.catalog.shard_settings import allows_schedules, refuses_publishes
+from mayfly.node.catalog.shard_settings import allows_schedules, refuses_publishes, stream_ttl_floor_ms
+from mayfly.node.catalog.streams import STREAM
 from mayfly.node.limits import COPIES_CHARACTERS, ROUTES_CACHED
 
 if TYPE_CHECKING:
@@ -26,17 +29,18 @@ if TYPE_CHECKING:
 
 class Target:
     """The queues of one shard that a message goes to; `guarded` when one of them may refuse it, `schedules` when one
-    allows that it says when it is due."""
+    allows that it says when it is due. `ttl_floors_ms`: what each of them that is a stream says of TTLs."""
 
     def __init__(
         self, shard_id: int, handle: ShardHandle, queue_ids: tuple[int, ...], guarded: bool = False,
-        schedules: bool = False,
+        schedules: bool = False, ttl_floors_ms: Sequence[int] = (),
     ) -> None:
         self.shard_id: int = shard_id
         self.handle: ShardHandle = handle
         self.queue_ids: tuple[int, ...] = queue_ids
         self.guarded: bool = guarded
         self.schedules: bool = schedules
+        self.ttl_floors_ms: Sequence[int] = ttl_floors_ms
 
 
 class Route:
@@ -55,6 +59,11 @@ class Route:
         self.only: Target | None = targets[0] if hot else None
         self.by_headers: bool = by_headers
         self.schedules: bool = any(target.schedules for target in targets)
+        floors_ms = [floor_ms for target in targets for floor_ms in target.ttl_floors_ms]
+        # The least TTL that its streams take, NO_FLOOR if one takes none; None if there are no streams.
+        self.ttl_floor_ms: int | None = None
+        if floors_ms:
+            self.ttl_floor_ms = NO_FLOOR if NO_FLOOR in floors_ms else max(floors_ms)
 
 
 class Routes:
@@ -127,14 +136,20 @@ class Routes:
         by_shard: dict[int, list[int]] = {}
         guarded: set[int] = set()
         schedules: set[int] = set()
+        floors_ms: dict[int, list[int]] = {}
         for queue in queues:
             by_shard.setdefault(queue.shard, []).append(queue.id)
             if refuses_publishes(self._cluster.catalog, queue):
                 guarded.add(queue.shard)
             if allows_schedules(self._cluster.catalog, queue):
                 schedules.add(queue.shard)
+            if queue_type(queue.arguments) == STREAM:
+                floors_ms.setdefault(queue.shard, []).append(stream_ttl_floor_ms(self._cluster.catalog, queue))
         return [
-            Target(shard, self._cluster.shard(shard), tuple(ids), shard in guarded, shard in schedules)
+            Target(
+                shard, self._cluster.shard(shard), tuple(ids), shard in guarded, shard in schedules,
+                floors_ms.get(shard, ()),
+            )
             for shard, ids in by_shard.items()
         ]
 

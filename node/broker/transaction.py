@@ -25,7 +25,7 @@ from mayfly.node.limits import (
     TRANSACTION_STEP_BYTES,
     TRANSACTION_STEPS,
 )
-from mayfly.node.shard.commands import ACK, encode_transaction
+from mayfly.node.shard.commands import ACK, NO_TTL, encode_transaction
 
 if TYPE_CHECKING:
     from mayfly.node.catalog import Catalog, QueueRecord
@@ -56,8 +56,9 @@ class WaitingPublish:
 
     def __init__(
         self, content: Content, returned: Content | None, ttl_ms: int, queues: list[QueueRecord],
-        due: tuple[int, int] | None,
+        due: tuple[int, int] | None, stream_ttl_ms: int,
     ) -> None:
+        self.stream_ttl_ms: int = stream_ttl_ms
         self.due: tuple[int, int] | None = due
         """See `due_times.due_of`; a delay counts from the commit."""
         self.content: Content = content
@@ -106,11 +107,11 @@ class Transaction:
 
     def publish(
         self, content: Content, returned: Content | None, ttl_ms: int, queues: list[QueueRecord],
-        due: tuple[int, int] | None,
+        due: tuple[int, int] | None, stream_ttl_ms: int = NO_TTL,
     ) -> None:
         """Keep a publish to these queues; `returned` goes back to the client if none of them is there at the commit."""
         self._grow(len(queues) or 1, _size_bytes(content, _shards_of(queues)))
-        self._waiting.append(WaitingPublish(content, returned, ttl_ms, queues, due))
+        self._waiting.append(WaitingPublish(content, returned, ttl_ms, queues, due, stream_ttl_ms))
 
     def add_reply(self, address: str, content: Content) -> None:
         """Keep a direct reply."""
@@ -187,7 +188,7 @@ class Transaction:
             for shard_id, queue_ids in by_shard.items():
                 self.routed += len(queue_ids)
                 count, parts = self._publishes.get(shard_id, (0, []))
-                encode_content(parts, queue_ids, waiting.ttl_ms, content, waiting.due)
+                encode_content(parts, queue_ids, waiting.ttl_ms, content, waiting.due, waiting.stream_ttl_ms)
                 self._publishes[shard_id] = (count + 1, parts)
         self._waiting.clear()
         return returned

@@ -7,12 +7,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, cast
 
-from mayfly.cluster.versions import LEVEL_CONSUMER_TIMEOUTS, LEVEL_HIGHEST, LEVEL_SCHEDULES, LEVEL_TTL_DIALECTS
+from mayfly.cluster.versions import (
+    LEVEL_CONSUMER_TIMEOUTS,
+    LEVEL_HIGHEST,
+    LEVEL_SCHEDULES,
+    LEVEL_STREAMS,
+    LEVEL_TTL_DIALECTS,
+)
 from mayfly.node.amqp.errors import PRECONDITION_FAILED
 from mayfly.node.catalog import delayed_retries, refusals, streams
 from mayfly.node.catalog.leader_locators import LEADER_LOCATORS
 from mayfly.node.catalog.records import DELAYED_TYPE, DeadLetterStrategy, Overflow, QueueSettings
 from mayfly.node.catalog.results import Refusal
+from mayfly.node.catalog.stream_ttls import marker_ttl_ms
 from mayfly.node.catalog.streams import STREAM
 from mayfly.node.catalog.ttl_dialects import TTL_DIALECTS
 from mayfly.node.catalog.values import NestedTooDeepError, erlang_string, erlang_term, same_value, storable, type_name
@@ -129,6 +136,12 @@ def _max_age(value: Any, kind: str, _arguments: Mapping[str, Any]) -> str | None
     return "invalid_max_age" if streams.age_ms(value) is None else None
 
 
+def _marker_ttl(value: Any, _kind: str, _arguments: Mapping[str, Any]) -> str | None:
+    if marker_ttl_ms(value) is not None:
+        return None
+    return "seconds, or a duration such as 1h30m, of at least 1 second and at most ten years expected"
+
+
 def _string(value: Any, kind: str, _arguments: Mapping[str, Any]) -> str | None:
     return _string_fault(value, kind)
 
@@ -199,14 +212,19 @@ _CHECKS: Final[dict[str, Check]] = {
     f"x-{delayed_retries.MULTIPLIER}": _retry_multiplier,
     f"x-{delayed_retries.JITTER}": _retry_jitter,
     f"x-{delayed_retries.TYPE}": _retry_type,
+    streams.ALLOW_MSG_TTL: _boolean,
+    streams.MARKER_TTL: _marker_ttl,
+    streams.KEY_INDEX: _boolean,
 }
 
 _RETRIES: Final = tuple([f"x-{key}" for key in delayed_retries.KEYS])
+_STREAM_TTLS: Final = (streams.ALLOW_MSG_TTL, streams.MARKER_TTL, streams.KEY_INDEX)
 SINCE_LEVEL: Final = {
     "x-consumer-timeout": LEVEL_CONSUMER_TIMEOUTS,
     "x-consumer-disconnected-timeout": LEVEL_CONSUMER_TIMEOUTS,
     "x-ttl-dialect": LEVEL_TTL_DIALECTS,
     **dict.fromkeys(("x-allow-schedule", *_RETRIES), LEVEL_SCHEDULES),
+    **dict.fromkeys(_STREAM_TTLS, LEVEL_STREAMS),
 }
 """Feature levels of the cluster below which an argument is not built: nobody may declare a queue with it, and what is
 in logs from before is passed over."""
@@ -217,7 +235,9 @@ def _known_at(level: int) -> list[str]:
     return [key for key in _CHECKS if SINCE_LEVEL.get(key, 0) <= level]
 
 
-_STREAM_ONLY: Final = frozenset({"x-max-age", "x-stream-max-segment-size-bytes", "x-initial-cluster-size"})
+_STREAM_ONLY: Final = frozenset(
+    {"x-max-age", "x-stream-max-segment-size-bytes", "x-initial-cluster-size", *_STREAM_TTLS}
+)
 _UNSUPPORTED: Final[dict[QueueType, frozenset[str]]] = {
     "stream": frozenset(_CHECKS) - streams.ARGUMENTS,
     "quorum": _STREAM_ONLY | {"x-max-priority", "x-queue-mode", "x-queue-version", "x-queue-master-locator"},

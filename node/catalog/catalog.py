@@ -12,10 +12,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final
 
-from mayfly.cluster.versions import LEVEL_TTL_DIALECTS
+from mayfly.cluster.versions import LEVEL_STREAMS, LEVEL_TTL_DIALECTS
 from mayfly.node.catalog import refusals, snapshot
 from mayfly.node.catalog.changes import Changes, Versions
-from mayfly.node.catalog.commands import Bind, CatalogCommand, DeclareExchange, DeclareQueue
+from mayfly.node.catalog.commands import Bind, CatalogCommand, DeclareExchange, DeclareQueue, SetPolicy
 from mayfly.node.catalog.declarations import (
     checked_binding,
     existing_exchange,
@@ -42,6 +42,7 @@ from mayfly.node.catalog.records import (
 from mayfly.node.catalog.results import CatalogResult, Refusal
 from mayfly.node.catalog.snapshot import ReadingInSteps, SnapshotInSteps
 from mayfly.node.catalog.state import CatalogState
+from mayfly.node.catalog.streams import switches_ttls_on
 from mayfly.node.catalog.switches import Switches, without
 from mayfly.node.catalog.ttl_dialects import POLICY_KEY, RABBITMQ, ttl_dialect
 
@@ -212,12 +213,14 @@ class Catalog(Versions):
         return queue if may_access(queue, node_id, connection) else refusals.exclusive_lock(vhost, name)
 
     def inspect_queue(self, command: DeclareQueue) -> QueueRecord | Refusal | None:
-        """What the command would meet now: the equivalent queue, a Refusal, or None: it would make one."""
+        """What the command would meet now: the equivalent queue, a Refusal, or None: it would make or change one."""
         try:
             self._state.switches.check_arguments(command.vhost, command.name, command.arguments)
             queue = existing_queue(self._state.existing_vhost(command.vhost), command, self._state.level)
             if queue is None:
                 new_queue_settings(command, self._state.level)
+            elif switches_ttls_on(command.arguments, queue.arguments) and self._state.level >= LEVEL_STREAMS:
+                return None  # It changes one.
             return queue
         except Refusal as refusal:
             return refusal.with_traceback(None)
@@ -271,6 +274,12 @@ class Catalog(Versions):
         found = self._state.vhosts.values() if vhost is None else [self._state.vhosts.get(vhost)]
         return chain.from_iterable(each.policy_table(operator).by_precedence() for each in found if each is not None)
 
+    def checked_policy(self, command: SetPolicy) -> PolicyRecord:
+        """The policy that the command would set now, its pattern unchecked. Raises Refusal where it would be refused.
+        """
+        self._state.existing_vhost(command.vhost)
+        return self._changes.checked_policy(command)
+
     def policies_of_queue(self, queue: QueueRecord) -> tuple[PolicyRecord | None, PolicyRecord | None]:
         """The policy and the operator policy that apply to a queue of the catalog; see `node.catalog.policies`."""
         return self._state.vhosts[queue.vhost].policies_of_queue(queue)
@@ -279,13 +288,14 @@ class Catalog(Versions):
         """What the policies of a queue of the catalog say together, its arguments aside."""
         return merged_definition(*self.policies_of_queue(queue))
 
-    def effective_settings(self, queue: QueueRecord) -> QueueSettings:
-        """What counts for a queue now, arguments and policies together (T3, L1, D1).
+    def effective_settings(self, queue: QueueRecord, definition: dict[str, Any] | None = None) -> QueueSettings:
+        """What counts for a queue now, arguments and policies together (T3, L1, D1); with a `definition`, if its
+        policies said that.
 
         For one whose vhost is gone: its arguments.
         """
         found = self._state.vhosts.get(queue.vhost)
-        settings = queue.settings if found is None else found.effective_settings(queue)
+        settings = queue.settings if found is None else found.effective_settings(queue, definition)
         off = self._state.switches.off_in(queue.vhost)
         return without(settings, off) if off else settings
 
@@ -294,16 +304,21 @@ class Catalog(Versions):
         """What is off; for reading."""
         return self._state.switches
 
-    def ttl_dialect(self, queue: QueueRecord) -> str:
-        """In whose way the TTLs of a queue count, one of `ttl_dialects.TTL_DIALECTS` (RULES X1)."""
+    def ttl_dialect(self, queue: QueueRecord, definition: dict[str, Any] | None = None) -> str:
+        """In whose way the TTLs of a queue count, one of `ttl_dialects.TTL_DIALECTS` (RULES X1); `definition` as in
+        `effective_settings`."""
         if self._state.level < LEVEL_TTL_DIALECTS or queue.vhost not in self._state.vhosts:
             return RABBITMQ
-        definition = self.policy_definition(queue) if self.a_policy_says(POLICY_KEY, queue.vhost) else {}
+        if definition is None:
+            definition = self.policy_definition(queue) if self.a_policy_says(POLICY_KEY, queue.vhost) else {}
         return ttl_dialect(queue.arguments, definition)
 
-    def says_dead_letter_strategy(self, queue: QueueRecord) -> bool:
-        """Whether arguments or policies of a queue of the catalog choose one."""
-        return "x-dead-letter-strategy" in queue.arguments or "dead-letter-strategy" in self.policy_definition(queue)
+    def says_dead_letter_strategy(self, queue: QueueRecord, definition: dict[str, Any] | None = None) -> bool:
+        """Whether arguments or policies of a queue of the catalog choose one; `definition` as in
+        `effective_settings`."""
+        if "x-dead-letter-strategy" in queue.arguments:
+            return True
+        return "dead-letter-strategy" in (self.policy_definition(queue) if definition is None else definition)
 
     def consumer_timeout_ms(self, queue: QueueRecord) -> int | None:
         """How long consumers may hold a delivery of a queue of the catalog, as its arguments and policies say it; None:

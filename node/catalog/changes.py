@@ -24,7 +24,7 @@ from mayfly.cluster.versions import (
 from mayfly.node.amqp.errors import PRECONDITION_FAILED
 from mayfly.node.catalog import refusals, streams
 from mayfly.node.catalog.access_limits import check_room_for_queue, with_limit
-from mayfly.node.catalog.arguments import exchange_argument, queue_type, stored_arguments
+from mayfly.node.catalog.arguments import exchange_argument, queue_settings, queue_type, stored_arguments
 from mayfly.node.catalog.commands import (
     NEVER_STARTED,
     AddMember,
@@ -105,7 +105,7 @@ from mayfly.node.catalog.results import (
     Refusal,
 )
 from mayfly.node.catalog.state import CatalogState
-from mayfly.node.catalog.streams import STREAM
+from mayfly.node.catalog.streams import STREAM, switches_ttls_on, with_ttls_on
 from mayfly.node.catalog.switches import FEATURES, SwitchRecord
 from mayfly.node.catalog.values import erlang_string
 from mayfly.node.catalog.vhost import DEFAULT_EXCHANGE, Vhost
@@ -237,6 +237,8 @@ class Changes:
         self._state.switches.check_arguments(command.vhost, command.name, command.arguments)
         queue = existing_queue(self._state.existing_vhost(command.vhost), command, self._state.level)
         if queue is not None:
+            if switches_ttls_on(command.arguments, queue.arguments) and self._state.level >= LEVEL_STREAMS:
+                queue = self._with_ttls_on(queue)
             return QueueDeclared(queue, created=False)
         if self._state.level < LEVEL_STREAMS and queue_type(command.arguments) == STREAM:
             # As nodes that know no streams have it.
@@ -251,6 +253,16 @@ class Changes:
         self._state.add_queue(queue)
         self._versions.routing_version += 1
         return QueueDeclared(queue, created=True)
+
+    def _with_ttls_on(self, queue: QueueRecord) -> QueueRecord:
+        """A stream takes TTLs of messages from now on (RULES J2)."""
+        arguments = with_ttls_on(queue.arguments)
+        settings = queue_settings(queue.vhost, queue.name, arguments, level=self._state.level)
+        arguments, settings = self._state.shared(arguments, settings)
+        queue = replace(queue, arguments=arguments, settings=settings)
+        self._state.replace_queue(queue)
+        self._versions.routing_version += 1
+        return queue
 
     def _new_queue(
         self, command: DeclareQueue, arguments: dict[str, Any], settings: QueueSettings, time_ms: int
@@ -506,6 +518,14 @@ class Changes:
 
     def _set_policy(self, command: SetPolicy, _time_ms: int) -> CatalogResult:
         vhost = self._state.existing_vhost(command.vhost)
+        record = self.checked_policy(command)
+        before = vhost.policy_table(command.operator).put(record)
+        if before != record:
+            self._policies_changed(vhost, before, record)
+        return PolicySet(created=before is None)
+
+    def checked_policy(self, command: SetPolicy) -> PolicyRecord:
+        """The policy that the command would set now. Raises Refusal where it would be refused."""
         record = policy_record(command)
         for key in record.definition:
             if self._state.level < (since := KEYS_SINCE_LEVEL.get(key, 0)):
@@ -513,10 +533,7 @@ class Changes:
         if self._state.level < LEVEL_STREAMS and record.apply_to == streams.APPLY_TO:
             raise refusals.needs_level(f"apply-to '{record.apply_to}'", LEVEL_STREAMS, self._state.level)
         self._state.switches.check_definition(command.vhost, record.definition)
-        before = vhost.policy_table(command.operator).put(record)
-        if before != record:
-            self._policies_changed(vhost, before, record)
-        return PolicySet(created=before is None)
+        return record
 
     def _clear_policy(self, command: ClearPolicy, _time_ms: int) -> CatalogResult:
         vhost = self._state.existing_vhost(command.vhost)

@@ -22,7 +22,7 @@ from mayfly.node.catalog.commands import Bind, DeclareExchange, DeclareQueue, Un
 from mayfly.node.catalog.exchange import EXCHANGE_TYPES
 from mayfly.node.catalog.records import DELAYED, DELAYED_TYPE, BindingRecord, ExchangeRecord, QueueRecord, QueueSettings
 from mayfly.node.catalog.results import Refusal
-from mayfly.node.catalog.streams import with_age_in_ms
+from mayfly.node.catalog.streams import STREAM, switches_ttls_on, with_age_in_ms, with_ttls_on
 from mayfly.node.catalog.values import same_value
 from mayfly.node.catalog.vhost import DEFAULT_EXCHANGE, Vhost
 
@@ -61,6 +61,8 @@ def existing_queue(vhost: Vhost, command: DeclareQueue, level: int) -> QueueReco
             "queue", queue.vhost, queue.name, "auto_delete", command.auto_delete, queue.auto_delete
         )
     received, current = with_age_in_ms(command.arguments), with_age_in_ms(queue.arguments)
+    if switches_ttls_on(received, current) and queue_type(queue.arguments) == STREAM:
+        current = with_ttls_on(current)
     if (key := first_inequivalent(received, current, level)) is not None:
         raise refusals.inequivalent_argument(
             "queue", queue.vhost, queue.name, key, {**_NO_TYPE, **received}, {**_NO_TYPE, **current}

@@ -149,6 +149,10 @@ class QueueSettings(msgspec.Struct, frozen=True, array_like=True, gc=False):
     retry_multiplier: int | None = None
     retry_jitter: float | None = None
     """See `delayed_retries`."""
+    allow_msg_ttl: bool = False
+    marker_ttl_ms: int | None = None
+    key_index: bool = False
+    """Of streams: see `streams`."""
 
 
 class ExchangeRecord(msgspec.Struct, frozen=True, array_like=True):

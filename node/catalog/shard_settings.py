@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from mayfly.cluster.versions import LEVEL_QUORUM_PRIORITIES
 from mayfly.node.catalog import Catalog, QueueRecord, delayed_retries
 from mayfly.node.catalog.arguments import queue_type
+from mayfly.node.catalog.stream_ttls import LEAST_MS
 from mayfly.node.catalog.streams import STREAM
 from mayfly.node.catalog.ttl_dialects import LAVINMQ, OTTERMQ, RABBITMQ
 from mayfly.node.shard.settings import DROP_HEAD, MAX_NUMBER, ShardQueueSettings, encode_terms
@@ -22,17 +23,20 @@ _QUORUM_DEFAULT_PRIORITY: Final = 4
 _MOST_KNOWN: Final = 1024
 
 
-def shard_settings(catalog: Catalog, record: QueueRecord) -> ShardQueueSettings:
-    """What the queue state machine depends on: of the record, and of the policies that apply to it now."""
+def shard_settings(
+    catalog: Catalog, record: QueueRecord, definition: dict[str, Any] | None = None
+) -> ShardQueueSettings:
+    """What the queue state machine depends on: of the record, and of the policies that apply to it now; with a
+    `definition`, if they said that (`node.catalog.policy_trial`)."""
     if record.delays:
         # What is due dies there, in a way, and goes to the exchange.
         return ShardQueueSettings(
             record.vhost, record.name, dead_letter_exchange=record.name, allow_schedule=True, delays=True
         )
-    settings = catalog.effective_settings(record)
+    settings = catalog.effective_settings(record, definition)
     limit = settings.delivery_limit
     kind = queue_type(record.arguments)
-    dialect = RABBITMQ if kind == STREAM else catalog.ttl_dialect(record)
+    dialect = RABBITMQ if kind == STREAM else catalog.ttl_dialect(record, definition)
     quorum = kind == "quorum" and catalog.level >= LEVEL_QUORUM_PRIORITIES
     retries = delayed_retries.retries(settings)
     return ShardQueueSettings(
@@ -47,7 +51,7 @@ def shard_settings(catalog: Catalog, record: QueueRecord) -> ShardQueueSettings:
         single_active_consumer=settings.single_active_consumer,
         ttl_retroactive=settings.ttl_retroactive or dialect == LAVINMQ,
         dead_letter_at_most_once=settings.dead_letter_strategy == "at-most-once"
-        or (dialect == OTTERMQ and not catalog.says_dead_letter_strategy(record)),
+        or (dialect == OTTERMQ and not catalog.says_dead_letter_strategy(record, definition)),
         max_length=_at_most(settings.max_length),
         max_length_bytes=_at_most(settings.max_length_bytes),
         overflow=settings.overflow,
@@ -64,6 +68,8 @@ def shard_settings(catalog: Catalog, record: QueueRecord) -> ShardQueueSettings:
         retry_counts_all=False if retries is None else retries.counts_all,
         retry_jitter_ppm=0 if retries is None else retries.jitter_ppm,
         is_stream=kind == STREAM,
+        marker_ttl_ms=settings.marker_ttl_ms,
+        key_index=settings.key_index,
     )
 
 
@@ -114,6 +120,15 @@ def allows_schedules(catalog: Catalog, record: QueueRecord) -> bool:
     if not record.settings.allow_schedule and not catalog.a_policy_says("allow-schedule", record.vhost):
         return False
     return catalog.effective_settings(record).allow_schedule
+
+
+def stream_ttl_floor_ms(catalog: Catalog, record: QueueRecord) -> int:
+    """The least TTL that a message has in this stream (RULES J2): that of its markers, else a second; -1 where
+    publishes may not say how long they live."""
+    settings = catalog.effective_settings(record)
+    if not settings.allow_msg_ttl:
+        return -1
+    return LEAST_MS if settings.marker_ttl_ms is None else settings.marker_ttl_ms
 
 
 def _at_most(limit: int | None) -> int | None:

@@ -1,6 +1,11 @@
-"""What is declared of streams (RULES J1): how long messages stay, and from where a consumer begins.
+"""What is declared of streams (RULES J1-J3, J5): how long messages stay, what takes their place, and from where a
+consumer begins.
 
-RabbitMQ's: rabbit_stream_queue, rabbit_amqqueue:check_max_age, 4.3.
+RabbitMQ's: rabbit_stream_queue, rabbit_amqqueue:check_max_age, 4.3. Beyond these (NATS ADR-43):
+
+    x-allow-msg-ttl        publishes may say how long they live (`stream_ttls`); a redeclare may switch it on
+    x-delete-marker-ttl    a marker with this TTL takes the place of the last message of a routing key
+    x-stream-key-index     each key's messages are found without reading the stream; a stream with markers has it anyway
 """
 from __future__ import annotations
 
@@ -12,6 +17,7 @@ import msgspec
 
 from mayfly.node.catalog import refusals
 from mayfly.node.catalog.records import QueueSettings
+from mayfly.node.catalog.stream_ttls import marker_ttl_ms
 from mayfly.node.catalog.values import erlang_term, type_name
 from mayfly.node.shard.settings import MAX_NUMBER
 from mayfly.node.shard.stream import FIRST, LAST, NEXT, OFFSET, SINCE, TIME, Start
@@ -19,7 +25,8 @@ from mayfly.node.shard.stream import FIRST, LAST, NEXT, OFFSET, SINCE, TIME, Sta
 STREAM: Final = "stream"
 ARGUMENTS: Final = frozenset({
     "x-queue-type", "x-max-length-bytes", "x-max-age", "x-stream-max-segment-size-bytes", "x-stream-filter-size-bytes",
-    "x-initial-cluster-size", "x-queue-leader-locator",
+    "x-initial-cluster-size", "x-queue-leader-locator", "x-allow-msg-ttl", "x-delete-marker-ttl",
+    "x-stream-key-index",
 })
 """Those that a stream takes. The sizes are of RabbitMQ's files: here they mean nothing."""
 APPLY_TO: Final = "streams"
@@ -32,6 +39,12 @@ _UNITS_MS: Final = {
 _DIGITS: Final = "0123456789"
 _WORDS: Final = {"first": FIRST, "last": LAST, "next": NEXT}
 _AGE_ARGUMENT: Final = "x-max-age"
+ALLOW_MSG_TTL: Final = "x-allow-msg-ttl"
+MARKER_TTL: Final = "x-delete-marker-ttl"
+KEY_INDEX: Final = "x-stream-key-index"
+FILTER_KEY: Final = "x-stream-filter-key"
+"""Of a consumer: the routing key of the messages that it is given."""
+_SHORT_STRING: Final = 255
 _OFFSET: Final = "x-stream-offset"
 
 
@@ -46,10 +59,24 @@ def age_ms(text: str) -> int | None:
 
 
 def with_age_in_ms(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The arguments as they are compared: of two ways to write an age each is as good."""
+    """The arguments as they are compared: of two ways to write an age, or a TTL of markers, each is as good."""
     age = arguments.get(_AGE_ARGUMENT)
     number = age_ms(age) if isinstance(age, str) else None
-    return arguments if number is None else {**arguments, _AGE_ARGUMENT: str(number)}
+    if number is not None:
+        arguments = {**arguments, _AGE_ARGUMENT: str(number)}
+    marker_ms = marker_ttl_ms(arguments.get(MARKER_TTL))
+    return arguments if marker_ms is None else {**arguments, MARKER_TTL: str(marker_ms)}
+
+
+def switches_ttls_on(received: Mapping[str, Any], current: Mapping[str, Any]) -> bool:
+    """Whether a redeclare of a stream with these arguments lets publishes say how long they live from now on (RULES
+    J2). The other way round there is none: without the argument a redeclare is not equivalent."""
+    return received.get(ALLOW_MSG_TTL) is True and not current.get(ALLOW_MSG_TTL, False)
+
+
+def with_ttls_on(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a stream after that."""
+    return {**arguments, ALLOW_MSG_TTL: True}
 
 
 def stream_settings(arguments: Mapping[str, Any]) -> QueueSettings:
@@ -60,6 +87,9 @@ def stream_settings(arguments: Mapping[str, Any]) -> QueueSettings:
         message_ttl_ms=None if age is None else age_ms(age),
         max_length_bytes=arguments.get("x-max-length-bytes"),
         ttl_retroactive=True,
+        allow_msg_ttl=arguments.get(ALLOW_MSG_TTL, False),
+        marker_ttl_ms=marker_ttl_ms(arguments.get(MARKER_TTL)),
+        key_index=arguments.get(KEY_INDEX, False),
     )
 
 
@@ -106,6 +136,23 @@ def consumer_start(vhost: str, queue: str, arguments: Mapping[str, Any], types: 
         return Start(OFFSET, _number(value))
     fault = f"{{invalid_stream_offset_arg,{{{kind},{erlang_term(value)}}}}}"
     raise refusals.invalid_argument(vhost, queue, _OFFSET, fault)
+
+
+def has_keys(settings: QueueSettings) -> bool:
+    """Whether a stream knows where the messages of each routing key are (RULES J5)."""
+    return settings.key_index or settings.marker_ttl_ms is not None
+
+
+def filter_key(vhost: str, queue: str, arguments: Mapping[str, Any]) -> bytes | None:
+    """The routing key of the messages that a consumer with these arguments is given, None for all (RULES J5). Raises
+    Refusal (406)."""
+    if FILTER_KEY not in arguments:
+        return None
+    value = arguments[FILTER_KEY]
+    key = value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
+    if not isinstance(key, bytes) or len(key) > _SHORT_STRING:
+        raise refusals.invalid_argument(vhost, queue, FILTER_KEY, "a routing key of at most 255 octets is expected")
+    return key
 
 
 def _number(value: int) -> int:

@@ -1,15 +1,17 @@
 """The commands of the queue state machine as bytes: how they are written, and what each one asks for. HOT.
 
 A command is a fixed little-endian head that begins with its kind, then what the head announces. Commands
-follow each other without gaps. PUBLISH, PUBLISH_LATER, SETTLE, FLOW, PREFETCH and TAKEN have no answer; every other
+follow each other without gaps. Publishes, SETTLE, FLOW, PREFETCH and TAKEN have no answer; every other
 command of a session answers once. Commands of the shard's leader (``INTERNAL``) do not answer, and may be applied twice
 without harm.
 """
 
 from collections.abc import Sequence
 from struct import Struct
+from struct import error as StructError  # noqa: N812  (it is an exception class)
 from typing import Final
 
+from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.message import DELIVERED_ELSEWHERE, Message
 from mayfly.node.shard.outbox import LETTER, item_kind, item_priority
 from mayfly.node.shard.packing import pack_numbers
@@ -34,6 +36,9 @@ TAKEN: Final = 15
 CROSS: Final = 16
 PUBLISH_LATER: Final = 17
 CHANGE_SCHEDULED: Final = 18
+PUBLISH_KEPT: Final = 19
+DELETE_OFFSET: Final = 20
+PURGE_KEY: Final = 21
 EXPIRE_DUE: Final = 32
 EXPIRE_QUEUE: Final = 33
 ROUTE: Final = 34
@@ -52,7 +57,10 @@ MOVE_IN: Final = 47
 TRANSFER_MOVED: Final = 48
 
 ANSWERING: Final = frozenset(
-    (GET, ATTACH, DETACH, CREATE_QUEUE, TOUCH_QUEUE, PURGE, DELETE_QUEUE, NOOP, PUBLISH_GUARDED, TRANSACTION, CROSS)
+    (
+        GET, ATTACH, DETACH, CREATE_QUEUE, TOUCH_QUEUE, PURGE, DELETE_QUEUE, NOOP, PUBLISH_GUARDED, TRANSACTION, CROSS,
+        DELETE_OFFSET, PURGE_KEY,
+    )
 )
 
 ACK: Final = 0
@@ -95,6 +103,10 @@ CANCEL: Final = 2
 PUBLISH_HEAD: Final = Struct("<BxHIIIQq")
 # kind, AFTER or AT, then as PUBLISH, and ms: a PUBLISH_LATER begins as a PUBLISH does
 PUBLISH_LATER_HEAD: Final = Struct("<BBHIIIQqQ")
+# the same, and the TTL in streams: a PUBLISH_KEPT begins as a PUBLISH_LATER does
+PUBLISH_KEPT_HEAD: Final = Struct("<BBHIIIQqQQ")
+# kind, length of the routing key, queue, up to which offset: PURGE_KEY
+PURGE_KEY_HEAD: Final = Struct("<BBQQ")
 # kind, outcome, form, count, queue, holder
 SETTLE_HEAD: Final = Struct("<BBBxIQQ")
 # kind, AFTER, AT or CANCEL, further queues, queue, ms, digest of the message id
@@ -105,6 +117,8 @@ GET_HEAD: Final = Struct("<BBQQ")
 ATTACH_HEAD: Final = Struct("<BBIQQi")
 # kind and number of a stream's Start, behind an ATTACH with FLAG_START, and behind its window if it has one
 START: Final = Struct("<BQ")
+# length of the routing key of a stream's messages, and it itself, behind all that with FLAG_KEY
+KEY_LENGTH: Final = Struct("<B")
 # bytes of the window, behind an ATTACH with FLAG_WINDOW
 WINDOW: Final = Struct("<I")
 # kind, queue, consumer, bytes
@@ -153,6 +167,7 @@ FLAG_EXCLUSIVE: Final = 2
 FLAG_WINDOW: Final = 4
 FLAG_AGAIN: Final = 8
 FLAG_START: Final = 16
+FLAG_KEY: Final = 32
 FLAG_IF_UNUSED: Final = 1
 FLAG_IF_EMPTY: Final = 2
 
@@ -197,6 +212,22 @@ def encode_publish_later(
     return len(head) + NUMBER.size * extra + len(exchange_and_key) + len(header) + len(body)
 
 
+def encode_publish_kept(
+    parts: list[bytes], queue_ids: Sequence[int], ttl_ms: int,
+    exchange_and_key: bytes, header: bytes, body: bytes, due: tuple[int, int] | None, stream_ttl_ms: int,
+) -> int:
+    """PUBLISH_KEPT: as `encode_publish_later`, due now for None, and in streams it has the TTL ``stream_ttl_ms``,
+    `dialect.NEVER_TTL` for one that is not to grow old (RULES J2). From feature level LEVEL_STREAMS on."""
+    form, due_ms = (AFTER, 0) if due is None else due
+    extra = len(queue_ids) - 1
+    head = PUBLISH_KEPT_HEAD.pack(
+        PUBLISH_KEPT, form, len(exchange_and_key), extra, len(header), len(body), queue_ids[0], ttl_ms, due_ms,
+        stream_ttl_ms,
+    )
+    parts += (head, pack_numbers(queue_ids[1:]), exchange_and_key, header, body)
+    return len(head) + NUMBER.size * extra + len(exchange_and_key) + len(header) + len(body)
+
+
 def encode_change_scheduled(queue_ids: Sequence[int], digest: bytes, due: tuple[int, int]) -> bytes:
     """CHANGE_SCHEDULED: what waits in these queues of the shard under the id with this digest (`node.shard.message_id`)
     is cancelled (CANCEL, 0), or is due at another time: AFTER or AT, and ms (RULES S4). It stands among the publishes
@@ -208,12 +239,15 @@ def encode_change_scheduled(queue_ids: Sequence[int], digest: bytes, due: tuple[
 
 
 def targets_at(data: bytes, position: int) -> int:
-    """Where the further queues of the PUBLISH or PUBLISH_LATER at ``position`` stand."""
-    return position + (PUBLISH_HEAD.size if data[position] == PUBLISH else PUBLISH_LATER_HEAD.size)
+    """Where the further queues of the publish at ``position``, of whatever kind, stand."""
+    kind = data[position]
+    if kind == PUBLISH:
+        return position + PUBLISH_HEAD.size
+    return position + (PUBLISH_LATER_HEAD.size if kind == PUBLISH_LATER else PUBLISH_KEPT_HEAD.size)
 
 
 def encode_guard(count: int) -> bytes:
-    """PUBLISH_GUARDED: before ``count`` PUBLISHes, or PUBLISH_LATERs, that full queues may refuse, and
+    """PUBLISH_GUARDED: before ``count`` publishes, of whatever kind, that full queues may refuse, and
     CHANGE_SCHEDULEDs. Answers Published for all of them.
 
     Without it nothing can be refused, since nobody would hear of it.
@@ -222,8 +256,8 @@ def encode_guard(count: int) -> bytes:
 
 
 def encode_transaction(publishes: int, parts: Sequence[bytes]) -> bytes:
-    """TRANSACTION: so many PUBLISHes, PUBLISH_LATERs among them, and then any SETTLEs (``parts``, in this order) are
-    applied as one, or not at all.
+    """TRANSACTION: so many publishes, of whatever kind, and then any SETTLEs (``parts``, in this order) are applied as
+    one, or not at all.
 
     Answers Applied, or Refused: with FULL when a queue would refuse one of the publishes, with NOT_HELD when a queue
     that is there still has taken back what is settled, because the session ended in which it was handed out.
@@ -254,13 +288,14 @@ def encode_get(queue_id: int, holder_id: int, no_ack: bool) -> bytes:
 
 def encode_attach(
     queue_id: int, consumer_id: int, prefetch: int, no_ack: bool, exclusive: bool, priority: int,
-    window_bytes: int = 0, again: bool = False, start: Start | None = None,
+    window_bytes: int = 0, again: bool = False, start: Start | None = None, key: bytes | None = None,
 ) -> bytes:
     """ATTACH a consumer; ``prefetch`` 0 is no limit. Answers Attached, Refused or Gone. Suspends the lease.
 
     With ``window_bytes``, below 4 GiB, it is given no more before it has said what was TAKEN; 0 is no window. From
     feature level LEVEL_CONSUMER_WINDOWS on. ``again``: it was attached where the queue was before it has moved.
-    ``start``: where it begins, for a stream alone.
+    ``start``: where it begins, for a stream alone. ``key``: of a stream with keys it is given the messages with this
+    routing key alone.
     """
     flags = (FLAG_NO_ACK if no_ack else 0) | (FLAG_EXCLUSIVE if exclusive else 0) | (FLAG_AGAIN if again else 0)
     behind = b""
@@ -270,6 +305,9 @@ def encode_attach(
     if start is not None:
         flags |= FLAG_START
         behind += START.pack(start.kind, start.number)
+    if key is not None:
+        flags |= FLAG_KEY
+        behind += KEY_LENGTH.pack(len(key)) + key
     return ATTACH_HEAD.pack(ATTACH, flags, prefetch, queue_id, consumer_id, priority) + behind
 
 
@@ -328,6 +366,18 @@ def encode_touch_queue(queue_id: int) -> bytes:
 def encode_purge(queue_id: int) -> bytes:
     """PURGE what is ready. Answers Purged or Gone."""
     return QUEUE_HEAD.pack(PURGE, queue_id)
+
+
+def encode_delete_offset(queue_id: int, offset: int) -> bytes:
+    """DELETE_OFFSET: the message at this offset of a stream leaves (RULES J3). Answers Purged, with 0 if none was
+    there, or Gone."""
+    return NUMBERED_HEAD.pack(DELETE_OFFSET, queue_id, offset)
+
+
+def encode_purge_key(queue_id: int, key: bytes, up_to: int) -> bytes:
+    """PURGE_KEY: the messages with this routing key up to this offset leave a stream with keys (RULES J3), as many as
+    an entry may deal with. Answers PurgedKey, Refused or Gone: ask again while something is left."""
+    return PURGE_KEY_HEAD.pack(PURGE_KEY, len(key), queue_id, up_to) + key
 
 
 def encode_delete_queue(queue_id: int, if_unused: bool, if_empty: bool) -> bytes:
@@ -399,6 +449,7 @@ _SIZES: Final[dict[int, int]] = {
     PREFETCH: PREFETCH_HEAD.size,
     TAKEN: TAKEN_HEAD.size,
     CROSS: NUMBERED_HEAD.size,
+    DELETE_OFFSET: NUMBERED_HEAD.size,
 }
 """Commands of a session that are no longer than their head."""
 
@@ -408,7 +459,7 @@ def end_of(data: bytes, position: int) -> int:
 
     For commands that were applied: others may raise anything, or lead anywhere."""
     kind = data[position]
-    if kind in (PUBLISH, PUBLISH_LATER):
+    if kind in (PUBLISH, PUBLISH_LATER, PUBLISH_KEPT):
         _, key_length, extra, header_length, body_length, _, _ = PUBLISH_HEAD.unpack_from(data, position)
         lengths: int = extra * NUMBER.size + key_length + header_length + body_length
         return targets_at(data, position) + lengths
@@ -422,7 +473,10 @@ def end_of(data: bytes, position: int) -> int:
     if kind == ATTACH:
         flags: int = ATTACH_HEAD.unpack_from(data, position)[1]
         behind = (WINDOW.size if flags & FLAG_WINDOW else 0) + (START.size if flags & FLAG_START else 0)
-        return position + ATTACH_HEAD.size + behind
+        after = position + ATTACH_HEAD.size + behind
+        return after + KEY_LENGTH.size + data[after] if flags & FLAG_KEY else after
+    if kind == PURGE_KEY:
+        return position + PURGE_KEY_HEAD.size + data[position + 1]
     if kind == CREATE_QUEUE:
         settings_length: int = SETTINGS_HEAD.unpack_from(data, position)[1]
         return position + SETTINGS_HEAD.size + settings_length
@@ -430,6 +484,23 @@ def end_of(data: bytes, position: int) -> int:
         size_bytes: int = TRANSACTION_HEAD.unpack_from(data, position)[2]
         return position + TRANSACTION_HEAD.size + size_bytes
     return position + _SIZES[kind]
+
+
+def check_without_body(data: bytes, start: int, end: int) -> None:
+    """Raise ShardError unless one PUBLISH or PUBLISH_LATER, which may be guarded, stands between ``start`` and ``end``,
+    and nothing but its body beyond ``data`` (see `cluster.group.pieces`)."""
+    try:
+        position = start
+        if data[position] == PUBLISH_GUARDED:
+            position += LIST_HEAD.size
+        if data[position] not in (PUBLISH, PUBLISH_LATER):
+            raise ShardError(f"command {data[position]} from {start} to {end} in an entry of {len(data)} bytes")
+        stop = end_of(data, position)
+        body_length = PUBLISH_HEAD.unpack_from(data, position)[4]
+    except (IndexError, StructError) as error:
+        raise ShardError(f"batch from {start} to {end} in an entry of {len(data)} bytes: {error}") from error
+    if stop != end or stop - body_length > len(data):
+        raise ShardError(f"PUBLISH from {start} to {stop}, {end} expected, in an entry of {len(data)} bytes")
 
 
 class LetterContent:

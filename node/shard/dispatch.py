@@ -78,6 +78,15 @@ def apply_client_command(
         after = _after(commands.NUMBERED_HEAD, position, end)
         _, queue_id, up_to = commands.NUMBERED_HEAD.unpack_from(data, position)
         results.append(moves.cross(state, queue_id, up_to))
+    elif kind == commands.DELETE_OFFSET:
+        after = _after(commands.NUMBERED_HEAD, position, end)
+        _, queue_id, offset = commands.NUMBERED_HEAD.unpack_from(data, position)
+        results.append(queues.delete_offset(state, queue_id, offset))
+    elif kind == commands.PURGE_KEY:
+        key_at = _after(commands.PURGE_KEY_HEAD, position, end)
+        _, length, queue_id, up_to = commands.PURGE_KEY_HEAD.unpack_from(data, position)
+        after = key_at + length
+        results.append(queues.purge_key(state, queue_id, _key(data, key_at, length, end), up_to))
     elif kind == commands.NOOP:
         after = position + 1
         results.append(Applied())
@@ -183,13 +192,25 @@ def _attach(state: State, session: SessionKey | None, position: int, end: int, r
         if kind > SINCE or number > MAX_NUMBER:
             raise ShardError(f"ATTACH that begins at {kind}, {number}")
         start = Start(kind, number)
+    key: bytes | None = None
+    if flags & commands.FLAG_KEY:
+        key_at = _after(commands.KEY_LENGTH, after, end)
+        key = _key(data, key_at, data[after], end)
+        after = key_at + len(key)
     results.append(
         holders.attach(
             state, required(session), queue_id, consumer_id, prefetch, no_ack, exclusive, priority, window_bytes, again,
-            start,
+            start, key,
         )
     )
     return after
+
+
+def _key(data: bytes, position: int, length: int, end: int) -> bytes:
+    """The routing key in a command."""
+    if position + length > end:
+        raise ShardError(f"routing key at {position} reaches to {position + length}, its batch to {end}")
+    return data[position : position + length]
 
 
 def _after(head: struct.Struct, position: int, end: int) -> int:

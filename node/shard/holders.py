@@ -10,7 +10,16 @@ from mayfly.node.shard.lease import CONSUMED, GOT, RELEASED
 from mayfly.node.shard.message import FAILED, GIVEN_BACK
 from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.queues import gone, moved, remove_queue
-from mayfly.node.shard.results import DUPLICATE_CONSUMER, EXCLUSIVE, Attached, GetResult, Moved, Refused, Result
+from mayfly.node.shard.results import (
+    DUPLICATE_CONSUMER,
+    EXCLUSIVE,
+    NO_KEYS,
+    Attached,
+    GetResult,
+    Moved,
+    Refused,
+    Result,
+)
 from mayfly.node.shard.returns import are_too_many, come_back, come_back_together
 from mayfly.node.shard.state import State
 from mayfly.node.shard.stream import AT_THE_END, Start
@@ -98,9 +107,11 @@ def attach(
     window_bytes: int,
     again: bool = False,
     start: Start = AT_THE_END,
+    key: bytes | None = None,
 ) -> Result:
     """basic.consume. The lease is suspended from here on (RULES L3). ``again``: the queue has come here from another
-    shard, where it was attached; a place may be kept for it. ``start``: where in a stream it begins (J1)."""
+    shard, where it was attached; a place may be kept for it. ``start``: where in a stream it begins (J1). ``key``: of a
+    stream with keys it is given the messages with this routing key (J5); Refused where there are none."""
     queue = state.queues.get(queue_id)
     if queue is None:
         return gone(state, queue_id)
@@ -108,6 +119,8 @@ def attach(
         return Refused(DUPLICATE_CONSUMER)
     if queue.has_left:
         return moved(queue) or gone(state, queue_id)
+    if key is not None and (queue.stream is None or queue.stream.keys is None):
+        return Refused(NO_KEYS)
     consumers = queue.consumers
     if again and exclusive and queue.moving is not None and queue.moving.exclusive:
         queue.moving.exclusive = False
@@ -122,7 +135,7 @@ def attach(
     holder.priority = priority
     holder.window_bytes = window_bytes
     if queue.stream is not None:
-        begin(state, queue, holder, start)
+        begin(state, queue, holder, start, key)
     queue.lease.suspended_by += 1
     state.used(queue, CONSUMED)
     state.lease_timers.cancel(queue_id)

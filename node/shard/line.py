@@ -52,9 +52,9 @@ class Line:
     line is empty. Where a line is cut follows from what happened to it alone, so all replicas cut at the same places.
 
     ``timed`` counts those with a deadline, but for those that are still returning: without any, a whole run can leave
-    unlooked at. ``gone`` counts
-    all that have left since this object was made: whoever looks from outside knows a message again by its
-    place, ``gone`` for the first in line.
+    unlooked at. (Of a stream, where nobody asks, it means nothing.) ``gone`` counts all that have left at the head
+    since this object was made: whoever looks from outside knows a message again by its place, ``gone`` for the first in
+    line. (From streams they leave anywhere.)
     """
 
     __slots__ = ("back", "gone", "head", "items", "packed", "packed_count", "piece", "returning", "settled", "timed")

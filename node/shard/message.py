@@ -4,7 +4,7 @@ from typing import Final
 
 from mypy_extensions import mypyc_attr
 
-from mayfly.node.shard.dialect import FIRST_RULE, deadline_by
+from mayfly.node.shard.dialect import FIRST_RULE, NEVER_TTL, deadline_by
 
 NO_DEADLINE: Final = -1
 NO_TTL: Final = -1
@@ -34,6 +34,35 @@ def deadline_ms(enqueued_ms: int, ttl_ms: int, queue_ttl_ms: int) -> int:
     return enqueued_ms + ttl_ms if ttl_ms >= 0 else NO_DEADLINE
 
 
+# Why a marker is in a stream (RULES J3).
+MAX_AGE: Final = 1
+REMOVE: Final = 2
+PURGE: Final = 3
+_REASON_BITS: Final = 2
+_REASON: Final = (1 << _REASON_BITS) - 1
+
+
+def mark_of(key_number: int, reason: int) -> int:
+    """The ``mark`` of a message in a stream with keys: the number of its key, and why it is there if it is a marker, 0
+    for any other."""
+    return key_number << _REASON_BITS | reason
+
+
+def key_number_of(mark: int) -> int:
+    """The number of the key, 0 where the stream has none."""
+    return mark >> _REASON_BITS
+
+
+def marker_reason_of(mark: int) -> int:
+    """MAX_AGE, REMOVE or PURGE; 0 for what is no marker."""
+    return mark & _REASON
+
+
+def is_own_ttl(ttl_ms: int) -> bool:
+    """Whether a message of a stream with this TTL has a deadline of its own."""
+    return 0 <= ttl_ms < NEVER_TTL
+
+
 # It refers to nothing, so the garbage collector need not look at it: millions wait, and a look at all of them in one go
 # keeps a node silent for as long as an election takes (docs/decisions/memory.md, 1). That holds once it is compiled.
 @mypyc_attr(acyclic=True)
@@ -47,7 +76,8 @@ class Message:
     how often it came back, ``delivery_count`` how often because its delivery failed (RULES Q1). A message that comes
     back is a new object. ``priority`` is its place among the priorities of the queue it is in (`node.shard.priority`),
     0 where the queue has none.
-    To a stream nothing comes back, so there ``delivery_count`` is free for the message's offset.
+    To a stream nothing comes back, so there ``delivery_count`` is free for the message's offset, and ``priority`` for
+    its mark (`mark_of`). A marker has the content of the message whose place it takes, but for header and body.
     """
 
     __slots__ = (
@@ -90,6 +120,11 @@ class Message:
     def stream_offset(self) -> int:
         """Its offset, in a stream."""
         return self.delivery_count
+
+    @property
+    def marker_reason(self) -> int:
+        """MAX_AGE, REMOVE or PURGE, of a marker in a stream; 0 for any other message of one."""
+        return marker_reason_of(self.priority)
 
     @property
     def has_failed(self) -> bool:

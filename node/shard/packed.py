@@ -8,7 +8,7 @@ import struct
 import sys
 from array import array
 from collections.abc import Iterable
-from itertools import repeat
+from itertools import compress, repeat
 from typing import Final
 
 from mayfly.node.shard.dialect import queue_ttl_of
@@ -20,11 +20,16 @@ COLUMNS_WITHOUT_ACQUIRED: Final = 10
 """In snapshots of shards below `cluster.versions.LEVEL_FAILED_DELIVERIES`: all returns counted, so how often a message
 came back is its ``delivery_count``."""
 INDEX: Final = 0
+OFFSET: Final = 1
 BODY_LENGTH: Final = 4
 ENQUEUED_MS: Final = 5
 DEADLINE_MS: Final = 6
 DELIVERY_COUNT: Final = 7
+STREAM_OFFSET: Final = DELIVERY_COUNT
+"""In a stream (`Message.stream_offset`)."""
 TTL_MS: Final = 8
+PRIORITY: Final = 9
+ACQUIRED_COUNT: Final = 10
 AS_PACKED: Final = -2
 """A ``queue_ttl_ms``: deadlines are those in the column."""
 _HEAD: Final = struct.Struct("<qB")
@@ -75,8 +80,15 @@ def check_column(column: object, count: int) -> None:
 
 def unpack_column(column: object, count: int) -> Iterable[int]:
     """The numbers of a ``pack_column``; ShardError when they are not ``count``."""
+    least, numbers = raw_column(column, count)
+    return repeat(least, count) if numbers is None else [least + number for number in numbers]
+
+
+def raw_column(column: object, count: int) -> "tuple[int, array[int] | None]":
+    """The least number of a ``pack_column``, and how much each is above it, None where all are the same; ShardError
+    when they are not ``count``."""
     if isinstance(column, int):
-        return repeat(column, count)
+        return column, None
     check_column(column, count)
     assert isinstance(column, bytes)
     least, width = _HEAD.unpack_from(column)
@@ -84,18 +96,19 @@ def unpack_column(column: object, count: int) -> Iterable[int]:
     numbers.frombytes(column[_HEAD.size :])
     if _SWAP:
         numbers.byteswap()
-    return [least + number for number in numbers]
+    return least, numbers
 
 
-def last_of_column(column: object) -> int:
-    """The last number of a ``pack_column``, without a look at the others."""
+def number_in(column: object, place: int) -> int:
+    """The number in this place of a ``pack_column``, without a look at the others."""
     if isinstance(column, int):
         return column
     assert isinstance(column, bytes)
     least: int
     width: int
     least, width = _HEAD.unpack_from(column)
-    return least + int.from_bytes(column[-width:], "little")
+    start = _HEAD.size + width * place
+    return least + int.from_bytes(column[start : start + width], "little")
 
 
 class Packed:
@@ -103,17 +116,28 @@ class Packed:
 
     Unless it is AS_PACKED, deadlines are by this ``queue_ttl_ms`` (-1 for none) or TTL rule (`node.shard.dialect`)
     instead of what their column says.
+
+    ``size`` were packed, and ``count`` are there: of a stream some may have left before those in front of them. Then
+    ``there`` has a 1 for each place in which one still is, and a 0 for the others; else it is None.
     """
 
-    __slots__ = ("_with_ttl", "columns", "count", "queue_ttl_ms")
+    __slots__ = ("_with_ttl", "columns", "count", "queue_ttl_ms", "size", "there")
 
-    def __init__(self, count: int, columns: list[object], queue_ttl_ms: int = AS_PACKED) -> None:
+    def __init__(
+        self, size: int, columns: list[object], queue_ttl_ms: int = AS_PACKED, there: bytearray | None = None
+    ) -> None:
         """ShardError where the columns are not right."""
-        if count <= 0 or len(columns) != COLUMNS:
-            raise ShardError(f"{len(columns)} columns of {count} messages, {COLUMNS} of at least 1 expected")
-        self.count = count
+        if size <= 0 or len(columns) != COLUMNS:
+            raise ShardError(f"{len(columns)} columns of {size} messages, {COLUMNS} of at least 1 expected")
+        self.size = size
+        self.count = size
         self.columns = columns
         self.queue_ttl_ms = queue_ttl_ms
+        self.there = there
+        if there is not None:
+            self.count = there.count(1)
+            if len(there) != size or self.count + there.count(0) != size or not self.count:
+                raise ShardError(f"{len(there)} places of {size} messages, {self.count} of them taken")
         self._with_ttl = -1
 
     def messages(self) -> list[Message]:
@@ -128,13 +152,76 @@ class Packed:
     def _messages(self) -> list[Message]:
         return [Message(*numbers) for numbers in zip(*[self.column(number) for number in range(COLUMNS)], strict=True)]
 
+    def message(self, place: int) -> Message:
+        """The one in this place, whether it is there still or not."""
+        message = Message(*[number_in(column, place) for column in self.columns])
+        if self.queue_ttl_ms != AS_PACKED:
+            message.deadline_ms = deadline_ms(message.enqueued_ms, message.ttl_ms, self.queue_ttl_ms)
+        return message
+
     def column(self, number: int) -> Iterable[int]:
-        """What stands in one column, such as ``BODY_LENGTH``."""
-        return unpack_column(self.columns[number], self.count)
+        """What stands in one column, such as ``BODY_LENGTH``, of those that are there."""
+        column = self.columns[number]
+        if isinstance(column, int):
+            return repeat(column, self.count)
+        numbers = unpack_column(column, self.size)
+        return numbers if self.there is None else compress(numbers, self.there)
+
+    def raw(self, number: int) -> "tuple[int, array[int] | None]":
+        """The same as `raw_column`, of those that are there."""
+        if self.there is None:
+            return raw_column(self.columns[number], self.size)
+        numbers = list(self.column(number))
+        least = min(numbers, default=0)
+        return least, array("Q", [each - least for each in numbers])
 
     def last(self, number: int) -> int:
-        """The last of what stands in one column."""
-        return last_of_column(self.columns[number])
+        """The last of what stands in one column, of all that were packed."""
+        return number_in(self.columns[number], self.size - 1)
+
+    def place_from(self, offset: int) -> int:
+        """The first place, of all that were packed, with this offset in its stream or a higher one."""
+        column = self.columns[STREAM_OFFSET]
+        low = offset - number_in(column, 0)
+        if low <= 0:
+            return 0
+        if low < self.size and number_in(column, low) == offset:
+            # No gap before it.
+            return low
+        low, high = 0, min(low, self.size)
+        while low < high:
+            middle = (low + high) // 2
+            if number_in(column, middle) < offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def is_at(self, place: int, offset: int) -> bool:
+        """Whether what has this offset is in this place, and there still."""
+        if place >= self.size or number_in(self.columns[STREAM_OFFSET], place) != offset:
+            return False
+        return self.there is None or self.there[place] != 0
+
+    def leave(self, place: int) -> None:
+        """The message in this place, which is there, leaves."""
+        if self.there is None:
+            self.there = bytearray(b"\1") * self.size
+        self.there[place] = 0
+        self.count -= 1
+        self._with_ttl = -1
+
+    def without_gaps(self) -> "Packed":
+        """Those that are there, packed anew."""
+        columns: list[object] = []
+        for number in range(COLUMNS):
+            column = self.columns[number]
+            columns.append(column if isinstance(column, int) else pack_column(list(self.column(number))))
+        return Packed(self.count, columns, self.queue_ttl_ms)
+
+    def at(self, number: int, place: int) -> int:
+        """What stands in one column of the message in that place."""
+        return number_in(self.columns[number], place)
 
     def retime(self, queue_ttl_ms: int) -> None:
         """Deadlines are by this TTL of the queue from now on, -1 for none (RULES T12)."""
@@ -158,10 +245,10 @@ class Packed:
     def check(self, most: int) -> None:
         """ShardError unless each column is one, so that nothing is found out later. As many messages as there are
         octets for, or ``most`` of which nothing takes any, may be in it."""
-        if self.count > most and all(isinstance(column, int) for column in self.columns):
-            raise ShardError(f"{self.count} messages that nothing tells apart, {most} at most expected")
+        if self.size > most and all(isinstance(column, int) for column in self.columns):
+            raise ShardError(f"{self.size} messages that nothing tells apart, {most} at most expected")
         for column in self.columns:
-            check_column(column, self.count)
+            check_column(column, self.size)
 
 
 def pack(messages: list[Message]) -> Packed:

@@ -8,13 +8,15 @@ from mayfly.node.shard.commands import (
     CHANGE_SCHEDULED,
     LIST_HEAD,
     NUMBER,
+    NUMBER_PAIR,
     PUBLISH,
     PUBLISH_HEAD,
+    PUBLISH_KEPT,
     PUBLISH_LATER,
     targets_at,
 )
 from mayfly.node.shard.delivery import has_room
-from mayfly.node.shard.dialect import RABBITMQ
+from mayfly.node.shard.dialect import NEVER_TTL, RABBITMQ
 from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.line import Line
 from mayfly.node.shard.message import NO_DEADLINE, NO_TTL, Message
@@ -26,9 +28,11 @@ from mayfly.node.shard.rescheduling import CHANGED, UNDECIDED, apply_change_sche
 from mayfly.node.shard.results import Published
 from mayfly.node.shard.settings import MAX_NUMBER
 from mayfly.node.shard.state import State
+from mayfly.node.shard.stream_keys import StreamKeys, routing_key
 
 _HEAD_BYTES: Final = PUBLISH_HEAD.size
 _NO_LINE: Final = Line()
+_PUBLISHES: Final = (PUBLISH, PUBLISH_LATER, PUBLISH_KEPT)
 
 
 def apply_publishes(state: State, position: int, end: int) -> int:
@@ -53,6 +57,8 @@ def apply_publishes(state: State, position: int, end: int) -> int:
     default_priority = 0
     is_stream = False
     stream_offset = 0
+    keys: StreamKeys | None = None
+    mark = 0
     items: list[Message] = []
     line = _NO_LINE
     messages = 0
@@ -83,21 +89,31 @@ def apply_publishes(state: State, position: int, end: int) -> int:
                     default_priority = queue.default_priority
                     queue_deadline_ms = now_ms + queue_ttl_ms if queue_ttl_ms >= 0 else -1
                     is_stream = queue.stream is not None
-                    stream_offset = queue.stream.next_offset if queue.stream is not None else 0
+                    stream_offset = 0
+                    keys = None
+                    mark = 0
+                    if queue.stream is not None:
+                        queue_deadline_ms = queue.deadline_ms(now_ms, NO_TTL)
+                        stream_offset = queue.stream.next_offset
+                        keys = queue.stream.keys
             messages += 1
             if queue is not None:
-                if dialect:
+                if is_stream:
+                    deadline_ms = queue_deadline_ms
+                    if keys is not None:
+                        mark = keys.add(routing_key(data, offset), stream_offset)
+                elif dialect:
                     deadline_ms = queue.deadline_ms(now_ms, ttl_ms)
                 elif ttl_ms < 0:
                     deadline_ms = queue_deadline_ms
-                elif not is_stream and (queue_ttl_ms < 0 or ttl_ms < queue_ttl_ms):
+                elif queue_ttl_ms < 0 or ttl_ms < queue_ttl_ms:
                     deadline_ms = now_ms + ttl_ms
                 else:
                     deadline_ms = queue_deadline_ms
                 body_bytes += body_length
                 message = Message(
                     index, offset, key_length, header_length, body_length, now_ms, deadline_ms, stream_offset,
-                    NO_TTL if is_stream else ttl_ms,
+                    NO_TTL if is_stream else ttl_ms, mark,
                 )
                 if is_stream:
                     stream_offset += 1
@@ -165,16 +181,17 @@ def _to_further_queues(
 
 
 class OnePublish:
-    """A PUBLISH or PUBLISH_LATER, as it is read: its content, and the queues it is for. ``content.enqueued_ms`` is
-    when it is due; one that is due now or was before has the time of the entry."""
+    """A publish of whatever kind, as it is read: its content, and the queues it is for. ``content.enqueued_ms`` is
+    when it is due; one that is due now or was before has the time of the entry. ``stream_ttl_ms`` is its TTL in
+    streams."""
 
-    __slots__ = ("content", "queue_ids", "stop")
+    __slots__ = ("content", "queue_ids", "stop", "stream_ttl_ms")
 
     def __init__(self, state: State, position: int, end: int) -> None:
         """ShardError when it does not fit."""
         data = state.data
         kind = data[position] if position < end else 0
-        if kind not in (PUBLISH, PUBLISH_LATER):
+        if kind not in _PUBLISHES:
             raise ShardError(f"PUBLISH expected at {position}")
         further_at = targets_at(data, position)
         if further_at > end:
@@ -185,8 +202,17 @@ class OnePublish:
         if self.stop > end or ttl_ms > MAX_NUMBER:
             raise ShardError(f"PUBLISH at {position} reaches to {self.stop} of {end}, with TTL {ttl_ms}")
         due_ms = state.time_ms
-        if kind == PUBLISH_LATER:
-            (asked_ms,) = NUMBER.unpack_from(data, position + _HEAD_BYTES)
+        self.stream_ttl_ms = NO_TTL
+        if kind != PUBLISH:
+            asked_ms: int
+            if kind == PUBLISH_LATER:
+                (asked_ms,) = NUMBER.unpack_from(data, position + _HEAD_BYTES)
+            else:
+                stream_ttl_ms: int
+                asked_ms, stream_ttl_ms = NUMBER_PAIR.unpack_from(data, position + _HEAD_BYTES)
+                if stream_ttl_ms > NEVER_TTL:
+                    raise ShardError(f"PUBLISH_KEPT with the TTL {stream_ttl_ms}, at most {NEVER_TTL} expected")
+                self.stream_ttl_ms = stream_ttl_ms
             due_ms = max(due_ms, due_at(state, data[position + 1], asked_ms))
         self.content = Message(
             state.index, offset, key_length, header_length, body_length, due_ms, NO_DEADLINE, 0, ttl_ms
@@ -197,12 +223,13 @@ class OnePublish:
 
 
 def apply_publish_later(state: State, position: int, end: int) -> int:
-    """Apply the PUBLISH_LATER at ``position`` and all that follow it without a break; where they end (RULES S2).
+    """Apply the PUBLISH_LATER or PUBLISH_KEPT at ``position`` and all that follow it without a break; where they end
+    (RULES S2, J2).
 
     ShardError when one does not fit; those before it are applied.
     """
     data = state.data
-    while position < end and data[position] == PUBLISH_LATER:
+    while position < end and data[position] in (PUBLISH_LATER, PUBLISH_KEPT):
         position = _apply_one_later(state, position, end)
     return position
 
@@ -225,12 +252,16 @@ def _apply_one_later(state: State, position: int, end: int) -> int:
         if queue is None:
             state.missing_targets += 1
         else:
-            _take(state, queue, one.content)
+            _take(state, queue, one.content, one.stream_ttl_ms)
     return one.stop
 
 
-def _take(state: State, queue: Queue, content: Message) -> None:
+def _take(state: State, queue: Queue, content: Message, stream_ttl_ms: int) -> None:
     """Put the content into a queue: to wait if it is not due and the queue allows it, else to be ready."""
+    if queue.stream is not None:
+        state.append_to_stream(queue, queue.stream, content, stream_ttl_ms)
+        state.retain(1)
+        return
     due_ms = content.enqueued_ms
     waits = due_ms > state.time_ms and queue.allows_schedule
     if not waits:
@@ -260,21 +291,22 @@ def apply_guarded(state: State, position: int, end: int, results: list[object]) 
             if outcome != CHANGED:
                 (refused if outcome == UNDECIDED else not_waiting).append(number)
             continue
-        if position >= end or data[position] not in (PUBLISH, PUBLISH_LATER):
+        if position >= end or data[position] not in _PUBLISHES:
             raise ShardError(f"PUBLISH {number} of {count} expected at {position}")
         one = OnePublish(state, position, end)
         position = one.stop
         taken = True
         for target in one.queue_ids:
-            taken = _offer(state, target, one.content) and taken
+            taken = _offer(state, target, one) and taken
         if not taken:
             refused.append(number)
     results.append(Published(refused, not_waiting))
     return position
 
 
-def _offer(state: State, queue_id: int, content: Message) -> bool:
+def _offer(state: State, queue_id: int, one: OnePublish) -> bool:
     """Put the content into one queue; False if that is full and refuses it (RULES D2, D9)."""
+    content = one.content
     queue = state.queues.get(queue_id)
     if queue is None:
         state.missing_targets += 1
@@ -287,5 +319,5 @@ def _offer(state: State, queue_id: int, content: Message) -> bool:
             state.retain(1)
             state.died(queue, content, MAXLEN)
         return False
-    _take(state, queue, content)
+    _take(state, queue, content, one.stream_ttl_ms)
     return True

@@ -4,7 +4,7 @@ from typing import Final
 
 from mayfly.node.shard.consumers import Consumers, Holder
 from mayfly.node.shard.counts import Counts
-from mayfly.node.shard.dialect import DIALECTS, LAVINMQ, OTTERMQ, RABBITMQ, ttl_rule
+from mayfly.node.shard.dialect import DIALECTS, LAVINMQ, OF_STREAMS, OTTERMQ, RABBITMQ, queue_ttl_of, ttl_rule
 from mayfly.node.shard.lease import Lease
 from mayfly.node.shard.line import PIECE, Line
 from mayfly.node.shard.message import Message, deadline_ms
@@ -140,7 +140,9 @@ class Queue(Counts):
         self._settings: ShardQueueSettings | None = None
         self.terms_bytes = terms_bytes
         self.retiming: Retiming | None = None
-        self.stream: Stream | None = Stream() if terms.is_stream else None
+        self.stream: Stream | None = None
+        if terms.is_stream:
+            self.stream = Stream(piece, terms.key_index, -1 if terms.marker_ttl_ms is None else terms.marker_ttl_ms)
         self.ttl_ms = -1
         self.dialect = RABBITMQ
         self.expires_ms = -1
@@ -159,7 +161,7 @@ class Queue(Counts):
         """Take over the terms (which queue has a single active consumer is decided once, at its creation)."""
         self._settings = None
         self.terms_bytes = terms_bytes
-        self.dialect = DIALECTS.index(terms.ttl_dialect)
+        self.dialect = OF_STREAMS if terms.is_stream else DIALECTS.index(terms.ttl_dialect)
         self.ttl_ms = ttl_rule(self.dialect, -1 if terms.message_ttl_ms is None else terms.message_ttl_ms)
         self.expires_ms = -1 if terms.expires_ms is None else terms.expires_ms
         self.delivery_limit = -1 if terms.delivery_limit is None else terms.delivery_limit
@@ -343,11 +345,12 @@ class Queue(Counts):
             self.schedule = None
         return taken
 
-    def take_scheduled(self, until_ms: int, most: int) -> list[Message]:
-        """The first of what is scheduled, at most so many, that are due then; they leave."""
+    def take_scheduled(self, until_ms: int, most: int, digests: list[bytes] | None = None) -> list[Message]:
+        """The first of what is scheduled, at most so many, that are due then; they leave. The digests of their ids go
+        into ``digests``."""
         if self.schedule is None:
             return []
-        taken = self.schedule.take(until_ms, most)
+        taken = self.schedule.take(until_ms, most, digests)
         if not self.schedule.count:
             self.schedule = None
         return taken
@@ -382,6 +385,8 @@ class Queue(Counts):
     def next_due_ms(self) -> int:
         """When this queue has something to do by itself, -1 for never as things are: the earliest deadline of the heads
         of its lines, or when the first of what is scheduled is due."""
+        if self.stream is not None:
+            return self.stream.next_due_ms(self.ready, queue_ttl_of(self.ttl_ms))
         deadline_ms = -1 if self.is_lazy else self.next_deadline_ms()
         if self.schedule is None or self.waits_for_earlier:
             return deadline_ms

@@ -10,14 +10,27 @@ from mayfly.node.shard.effects import ConsumerCancelled
 from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.lease import DECLARED, Lease
 from mayfly.node.shard.line import Line
-from mayfly.node.shard.message import Message
+from mayfly.node.shard.message import PURGE, REMOVE, Message
 from mayfly.node.shard.orphans import Orphans
 from mayfly.node.shard.outbox import QUEUE_EXPIRED
 from mayfly.node.shard.queue import Queue
-from mayfly.node.shard.results import IN_USE, NOT_EMPTY, Deleted, Gone, Moved, Purged, QueueCounts, Refused, Result
+from mayfly.node.shard.results import (
+    IN_USE,
+    NO_KEYS,
+    NOT_EMPTY,
+    Deleted,
+    Gone,
+    Moved,
+    Purged,
+    PurgedKey,
+    QueueCounts,
+    Refused,
+    Result,
+)
 from mayfly.node.shard.retiming import Retiming
 from mayfly.node.shard.settings import MAX_NUMBER, ShardQueueSettings, decode_settings, decode_terms, encode_terms
 from mayfly.node.shard.state import State
+from mayfly.node.shard.stream_expiry import take_out
 from mayfly.node.shard.tombstone import DELETED, DROPPED, EXPIRED, Tombstone
 
 RELEASED_PER_ENTRY: Final = 10_000
@@ -122,6 +135,8 @@ def _update(state: State, queue: Queue, terms: ShardQueueSettings, terms_bytes: 
         for line in queue.lines():
             if line.items:
                 line.retime(queue.ttl_ms)
+        if queue.stream is not None:
+            queue.stream.unpacked.clear()
         if queue.schedule is not None:
             queue.schedule.retime(queue.ttl_ms)
         queue.retiming = Retiming(queue.ttl_ms, state.index, position) if queue.held_count else None
@@ -143,6 +158,40 @@ def purge(state: State, queue_id: int) -> Result:
     queue.ready_bytes = 0
     state.touch(queue)
     return Purged(count)
+
+
+def delete_offset(state: State, queue_id: int, offset: int) -> Result:
+    """One message of a stream leaves, wherever it stands (RULES J3)."""
+    queue = state.queues.get(queue_id)
+    if queue is None:
+        return gone(state, queue_id)
+    if queue.stream is None or take_out(state, queue, offset, REMOVE) is None:
+        return Purged(0)
+    state.touch(queue)
+    return Purged(1)
+
+
+def purge_key(state: State, queue_id: int, key: bytes, up_to: int) -> Result:
+    """The messages of a routing key leave a stream, up to this offset and as far as the entry's bound goes (RULES J3,
+    C4)."""
+    queue = state.queues.get(queue_id)
+    if queue is None:
+        return gone(state, queue_id)
+    if queue.stream is None or queue.stream.keys is None:
+        return Refused(NO_KEYS)
+    purged = 0
+    found = queue.stream.keys.keys.get(key)
+    while found is not None and found.count and state.return_budget > 0:
+        offsets = [offset for offset in found.some_from(0, state.return_budget) if offset <= up_to]
+        if not offsets:
+            break
+        state.return_budget -= len(offsets)
+        purged += len(offsets)
+        for offset in offsets:
+            take_out(state, queue, offset, PURGE)
+    if purged:
+        state.touch(queue)
+    return PurgedKey(purged, 0 if found is None else found.count_to(up_to))
 
 
 def _not_all_here(state: State, queue: Queue) -> Moved | None:

@@ -10,6 +10,7 @@ NOT_EMPTY: Final = "not-empty"
 DUPLICATE_CONSUMER: Final = "duplicate-consumer"
 FULL: Final = "full"
 NOT_HELD: Final = "not-held"
+NO_KEYS: Final = "no-keys"
 
 
 class Gone:
@@ -107,8 +108,8 @@ class Detached:
 
 
 class Refused:
-    """ATTACH, DELETE_QUEUE or TRANSACTION refused: EXCLUSIVE, DUPLICATE_CONSUMER, IN_USE, NOT_EMPTY, FULL or
-    NOT_HELD. Nothing changed.
+    """ATTACH, DELETE_QUEUE, TRANSACTION or PURGE_KEY refused: EXCLUSIVE, DUPLICATE_CONSUMER, IN_USE, NOT_EMPTY, FULL,
+    NOT_HELD or NO_KEYS. Nothing changed.
     """
 
     __slots__ = ("reason",)
@@ -118,12 +119,22 @@ class Refused:
 
 
 class Purged:
-    """Answer to PURGE: how many ready messages were dropped."""
+    """Answer to PURGE and DELETE_OFFSET: how many ready messages were dropped."""
 
     __slots__ = ("messages",)
 
     def __init__(self, messages: int) -> None:
         self.messages = messages
+
+
+class PurgedKey:
+    """Answer to PURGE_KEY: how many messages were dropped, and how many of those that were meant are ``left``."""
+
+    __slots__ = ("left", "messages")
+
+    def __init__(self, messages: int, left: int) -> None:
+        self.messages = messages
+        self.left = left
 
 
 class Deleted:
@@ -142,6 +153,6 @@ class Applied:
 
 
 Result = (
-    Gone | Moved | Crossed | QueueCounts | GetResult | Attached | Detached | Refused | Purged | Deleted | Published
-    | Applied
+    Gone | Moved | Crossed | QueueCounts | GetResult | Attached | Detached | Refused | Purged | PurgedKey | Deleted
+    | Published | Applied
 )

@@ -18,7 +18,7 @@ from typing import Final
 from mayfly.node.shard.line import Line
 from mayfly.node.shard.message import Message
 from mayfly.node.shard.message_id import NO_DIGEST
-from mayfly.node.shard.run import TIME_SHIFT, Run, joined, piece_of, place_of, run_of, split
+from mayfly.node.shard.run import TIME_SHIFT, Run, joined, piece_of, place_from, place_of, run_of, split
 from mayfly.node.shard.timers import NEVER
 
 _SMALL: Final = 4
@@ -150,15 +150,15 @@ class Schedule:
             return self.run_places[0] >> TIME_SHIFT
         return self.young[0].enqueued_ms if self.young else NEVER
 
-    def take(self, until_ms: int, most: int) -> list[Message]:
-        """The first ones, at most so many, that are due then; they leave."""
+    def take(self, until_ms: int, most: int, digests: list[bytes] | None = None) -> list[Message]:
+        """The first ones, at most so many, that are due then; they leave. Their ids' digests go into ``digests``."""
         taken: list[Message] = []
         while len(taken) < most:
             left = most - len(taken)
             if self.run_places and (not self.places or self.run_places[0] < self.places[0]):
-                before = self._take_from_run(until_ms, left, taken)
+                before = self._take_from_run(until_ms, left, taken, digests)
             else:
-                before = self._take_young(until_ms, left, taken)
+                before = self._take_young(until_ms, left, taken, digests)
             if not before:
                 break
         self.count -= len(taken)
@@ -166,7 +166,7 @@ class Schedule:
             self.body_bytes -= message.body_length
         return taken
 
-    def _take_young(self, until_ms: int, most: int, taken: list[Message]) -> int:
+    def _take_young(self, until_ms: int, most: int, taken: list[Message], digests: list[bytes] | None) -> int:
         """How many of the young come next."""
         young = self.young
         stop = min(most, len(young))
@@ -175,13 +175,16 @@ class Schedule:
         if stop and young[stop - 1].enqueued_ms > until_ms:
             stop = bisect_left(self.places, until_ms + 1 << TIME_SHIFT, 0, stop)
         taken += young[:stop]
-        self._forget(self.digests[:stop])
+        left = self.digests[:stop]
+        self._forget(left)
+        if digests is not None:
+            digests += left
         del young[:stop]
         del self.places[:stop]
         del self.digests[:stop]
         return stop
 
-    def _take_from_run(self, until_ms: int, most: int, taken: list[Message]) -> int:
+    def _take_from_run(self, until_ms: int, most: int, taken: list[Message], digests: list[bytes] | None) -> int:
         """How many of the first run come next."""
         run = self.runs.pop(0)
         self.run_places.pop(0)
@@ -211,8 +214,11 @@ class Schedule:
             total += count
             if count:
                 run.advance(count)
-        if run.digests:
-            self._forget(run.take_digests(total))
+        if run.digests or digests is not None:
+            left = run.take_digests(total)
+            self._forget(left)
+            if digests is not None:
+                digests += left
         if run.items:
             self._enter(run)
         return total
@@ -253,7 +259,7 @@ class Schedule:
         places = run.places_of(digest, most)
         if not places:
             return
-        number = self.runs.index(run)
+        number = bisect_left(self.run_places, place_of(run.first()))
         del self.runs[number]
         del self.run_places[number]
         removed += run.remove(places)
@@ -281,6 +287,40 @@ class Schedule:
             found.sort(key=place_of)
             del found[most:]
         return [message for message in found if message.enqueued_ms <= until_ms]
+
+    def next_run(self, due_ms: int, index: int) -> list[Message]:
+        """Of a schedule without digests: a run leaves, the first that begins with this due time and index or behind, or
+        the first of all: all of it. The young if there is no run."""
+        if not self.runs:
+            young = self.young
+            self.young, self.places, self.digests = [], [], []
+            self._count_off(young)
+            return young
+        at = bisect_left(self.run_places, place_from(due_ms, index, 0))
+        if at == len(self.runs):
+            at = 0
+        del self.run_places[at]
+        messages = self.runs.pop(at).live()
+        self._count_off(messages)
+        return messages
+
+    def put_run(self, messages: list[Message]) -> None:
+        """What is left of a run, or of the young, that `next_run` gave is back."""
+        if not messages:
+            return
+        self.count += len(messages)
+        self.body_bytes += sum([message.body_length for message in messages])
+        digests = [NO_DIGEST] * len(messages)
+        if self.runs or len(messages) >= self.half:
+            self._enter(run_of(messages, digests, self.half))
+        else:
+            self.young = messages
+            self.places = [place_of(message) for message in messages]
+            self.digests = digests
+
+    def _count_off(self, messages: list[Message]) -> None:
+        self.count -= len(messages)
+        self.body_bytes -= sum([message.body_length for message in messages])
 
     def retime(self, queue_ttl_ms: int) -> None:
         """The deadlines of all are by this TTL of the queue from now on, -1 for none (RULES T12)."""

@@ -28,7 +28,9 @@ class ShardQueueSettings:
     is made of; ``retry_ways`` 0: nothing waits that comes back (S5).
     ``delays``: what is due in it does not become ready, but goes to ``dead_letter_exchange``, the delayed exchange
     whose messages wait here (RULES S1).
-    ``is_stream``: its messages stay, for ``message_ttl_ms`` if that is set, whatever TTL they bring (RULES J1).
+    ``is_stream``: its messages stay, for ``message_ttl_ms`` if that is set, whatever ``expiration`` they bring (RULES
+    J1). ``marker_ttl_ms``: of the marker that a stream puts in the place of the last message of a routing key, None for
+    no markers (J3). ``key_index``: a stream knows where each routing key's messages are (J5), as one with markers does.
     """
 
     __slots__ = (
@@ -44,6 +46,8 @@ class ShardQueueSettings:
         "expires_if_empty",
         "expires_ms",
         "is_stream",
+        "key_index",
+        "marker_ttl_ms",
         "max_length",
         "max_length_bytes",
         "max_priority",
@@ -92,6 +96,8 @@ class ShardQueueSettings:
         retry_jitter_ppm: int = 0,
         is_stream: bool = False,
         delays: bool = False,
+        marker_ttl_ms: int | None = None,
+        key_index: bool = False,
     ) -> None:
         self.vhost = vhost
         self.name = name
@@ -121,6 +127,8 @@ class ShardQueueSettings:
         self.retry_jitter_ppm = retry_jitter_ppm
         self.is_stream = is_stream
         self.delays = delays
+        self.marker_ttl_ms = marker_ttl_ms
+        self.key_index = key_index
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ShardQueueSettings) and encode_settings(self) == encode_settings(other)
@@ -148,9 +156,9 @@ with a hundred thousand others."""
 _FIELD_TYPES: Final[tuple[Any, ...]] = (
     str, str, int | None, int | None, str | None, str | None, int | None, bool, bool, bool, bool,
     int | None, int | None, str, bool, bool, int, int, str,
-    bool, int, int, int, int, bool, int, bool, bool,
+    bool, int, int, int, int, bool, int, bool, bool, int | None, bool,
 )
-_LATER: Final[tuple[object, ...]] = (0, "rabbitmq", False, 0, 0, 0, 0, False, 0, False, False)
+_LATER: Final[tuple[object, ...]] = (0, "rabbitmq", False, 0, 0, 0, 0, False, 0, False, False, None, False)
 """What the last fields are in most queues: those that came with level 8 or later. They are left out from the end on
 where they are so, and each is something else only where the cluster's level is high enough: nobody is given what it
 can't read."""
@@ -204,6 +212,8 @@ def _fields(settings: ShardQueueSettings) -> tuple[object, ...]:
         settings.retry_jitter_ppm,
         settings.is_stream,
         settings.delays,
+        settings.marker_ttl_ms,
+        settings.key_index,
     )
 
 

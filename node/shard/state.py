@@ -18,6 +18,8 @@ from mayfly.node.shard.orphans import AllOrphans
 from mayfly.node.shard.outbox import EXPIRED, REASONS, Outbox
 from mayfly.node.shard.priority import place_of
 from mayfly.node.shard.queue import Queue
+from mayfly.node.shard.stream import Stream
+from mayfly.node.shard.stream_keys import routing_key
 from mayfly.node.shard.timers import Timers
 from mayfly.node.shard.tombstone import GONE_FOR, Tombstone
 
@@ -289,13 +291,23 @@ class State:
     def enqueue(self, queue: Queue, message: Message) -> None:
         """Put one message of the current entry at the end of a queue; the caller retains the entry."""
         if queue.stream is not None:
-            message = queue.stream.placed(message, self.time_ms, queue.deadline_ms(self.time_ms, NO_TTL))
-        else:
-            message = self.prioritized(queue, message)
+            self.append_to_stream(queue, queue.stream, message, NO_TTL)
+            return
+        message = self.prioritized(queue, message)
         if message.priority or queue.moving is not None:
             queue.entry_line(message.priority).append(message)
         else:
             queue.ready.append(message)
+        self._enqueued(queue, message)
+
+    def append_to_stream(self, queue: Queue, stream: Stream, content: Message, ttl_ms: int) -> None:
+        """The same for a stream, with this TTL of its own in it (RULES J2)."""
+        key = b"" if stream.keys is None else routing_key(self.data, content.offset)
+        message = stream.placed(content, self.time_ms, queue.deadline_ms(self.time_ms, ttl_ms), ttl_ms, key)
+        queue.ready.append(message)
+        self._enqueued(queue, message)
+
+    def _enqueued(self, queue: Queue, message: Message) -> None:
         queue.ready_bytes += message.body_length
         queue.enqueued += 1
         self.applied_messages += 1

@@ -1,16 +1,19 @@
 """What a queue has besides that is a stream: its messages stay, and each consumer has its own place (RULES J1). HOT.
 
-The messages are those in the queue's ``ready`` line, in the order of their offsets, without gaps; a message knows its
-own (`Message.stream_offset`). What leaves the line leaves at its head: by age, or because there is too much.
+The messages are those in the queue's ``ready`` line, in the order of their offsets; a message knows its own
+(`Message.stream_offset`). They leave at the head of the line, because there is too much, and anywhere in it, when their
+own time is up (`node.shard.stream_expiry`).
 """
 
-from bisect import bisect_left
-from typing import Any, Final
+from typing import Final
 
 from mayfly.node.shard.consumers import Holder
 from mayfly.node.shard.line import Line
-from mayfly.node.shard.message import NO_TTL, Message
-from mayfly.node.shard.packed import ENQUEUED_MS, Packed
+from mayfly.node.shard.message import NO_TTL, Message, is_own_ttl
+from mayfly.node.shard.schedule import Schedule
+from mayfly.node.shard.stream_keys import StreamKeys
+from mayfly.node.shard.stream_line import Unpacked, last_offset, read, since
+from mayfly.node.shard.timers import NEVER
 
 # From where a consumer begins.
 FIRST: Final = 0
@@ -22,9 +25,6 @@ TIME: Final = 4
 """From the first message on that came at this shard time (ms) or later."""
 SINCE: Final = 5
 """The same so many ms ago."""
-
-_UNPACKED_PIECES: Final = 4
-_NO_MESSAGES: Final[list[Message]] = []
 
 
 class Start:
@@ -50,113 +50,98 @@ AT_THE_END: Final = Start(NEXT)
 
 
 class Stream:
-    """The places in one stream.
+    """The places in one stream, and when its messages leave.
 
     ``next_offset`` is that of the next message that is published. ``places`` has, for each attached consumer by its
-    order, the offset of the next message that it is given: it may be one that is still to come. Consumers that have
+    order, the offset of the next message that it is given: it may be one that is still to come. ``filters`` has the
+    routing keys of those that are given the messages of one key alone (J5). Consumers that have
     room and are given nothing because there is nothing new are ``idle``, all others with room wait in their band.
     ``woken_offset``: ``next_offset`` when the idle ones were last looked at.
+
+    ``expiry`` has the deadlines that messages have of their own (J2), ``aged_offset`` is the first that may still leave
+    by age: what is there before it stays for ever. ``outdated`` deadlines are in ``expiry`` whose message has left
+    otherwise; they go when there are too many, those from the deadline and offset ``swept`` on next.
+    ``keys``: where each routing key's messages are, of streams that ask for it. ``marker_ttl_ms``: the TTL of the
+    marker that takes the place of the last message of a key, -1 for no markers (J3); ``markers`` were made so far.
     """
 
-    __slots__ = ("_unpacked", "idle", "next_offset", "places", "woken_offset")
+    __slots__ = (
+        "aged_offset", "expiry", "filters", "idle", "keys", "marker_ttl_ms", "markers", "next_offset", "outdated",
+        "places", "swept", "unpacked", "woken_offset",
+    )  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, piece: int, has_keys: bool = False, marker_ttl_ms: int = NO_TTL) -> None:
+        """``piece``: as of the line."""
         self.next_offset = 0
         self.places: dict[int, int] = {}
+        self.filters: dict[int, bytes] = {}
         self.idle: dict[int, Holder] = {}
         self.woken_offset = 0
-        # Pieces that were read last, by their first offset, as several consumers are often at the same place. Of this
-        # replica, and no part of the state.
-        self._unpacked: dict[int, list[Message]] = {}
+        self.aged_offset = 0
+        self.expiry = Schedule(piece)
+        self.outdated = 0
+        self.swept = (0, 0)
+        self.marker_ttl_ms = marker_ttl_ms
+        self.markers = 0
+        self.keys: StreamKeys | None = StreamKeys() if has_keys or marker_ttl_ms >= 0 else None
+        self.unpacked = Unpacked()
 
-    def placed(self, content: Message, enqueued_ms: int, deadline_ms: int) -> Message:
-        """The content as the next message of the stream."""
+    def placed(
+        self, content: Message, enqueued_ms: int, deadline_ms: int, ttl_ms: int = NO_TTL, key: bytes = b"",
+        reason: int = 0,
+    ) -> Message:
+        """The content as the next message of the stream, with this TTL of its own and this routing key; a marker if
+        there is a ``reason``."""
         offset = self.next_offset
         self.next_offset = offset + 1
+        mark = 0
+        if self.keys is not None:
+            mark = self.keys.add(key, offset, reason)
+        if is_own_ttl(ttl_ms):
+            self.expiry.put(Message(offset, 0, 0, 0, 0, enqueued_ms + ttl_ms, -1, 0))
         return Message(
             content.index, content.offset, content.key_length, content.header_length, content.body_length,
-            enqueued_ms, deadline_ms, offset, NO_TTL,
+            enqueued_ms, deadline_ms, offset, ttl_ms, mark,
         )
 
     def first_offset(self, line: Line) -> int:
         """The offset of the first message that is there; ``next_offset`` where there is none."""
-        return self.next_offset - line.count()
+        return line.items[line.head].stream_offset if line.head < len(line.items) else self.next_offset
 
     def start(self, line: Line, start: Start, now_ms: int) -> int:
         """The place of a consumer that begins there."""
         if start.kind == FIRST:
             return self.first_offset(line)
         if start.kind == LAST:
-            return max(self.next_offset - 1, self.first_offset(line))
+            return last_offset(line) if line.count() else self.next_offset
         if start.kind == OFFSET:
             return max(start.number, self.first_offset(line))
         if start.kind == NEXT:
             return self.next_offset
-        return self._since(line, start.number if start.kind == TIME else now_ms - start.number)
+        found = since(line, start.number if start.kind == TIME else now_ms - start.number)
+        return found if found >= 0 else self.next_offset
 
-    def _since(self, line: Line, time_ms: int) -> int:
-        """The offset of the first message that came then or later. Shard time never goes back, so neither do they."""
-        offset = self.first_offset(line)
-        at_hand = len(line.items) - line.head
-        found = bisect_left([message.enqueued_ms for message in line.items], time_ms, line.head) - line.head
-        if found < at_hand:
-            return offset + found
-        offset += at_hand
-        for packed in line.packed:
-            assert isinstance(packed, Packed)
-            if packed.last(ENQUEUED_MS) >= time_ms:
-                return offset + bisect_left(list(packed.column(ENQUEUED_MS)), time_ms)
-            offset += packed.count
-        return offset + bisect_left([message.enqueued_ms for message in line.back], time_ms)
+    def next_to_age(self, line: Line) -> Message | None:
+        """The first message that may still leave by age; it may be one that stays for ever."""
+        if line.head == len(line.items):
+            return None
+        first = line.items[line.head]
+        if first.stream_offset >= self.aged_offset:
+            return first
+        found = read(line, self.unpacked, self.aged_offset, 1)
+        return found[0] if found else None
 
-    def read(self, line: Line, offset: int, most: int) -> list[Message]:
-        """Messages from this offset on, one of those that are there, at most so many: fewer where the line is cut."""
-        place = offset - self.first_offset(line)
-        at_hand = len(line.items) - line.head
-        if place < at_hand:
-            start = line.head + place
-            return line.items[start : start + most]
-        place -= at_hand
-        if place >= line.packed_count:
-            start = place - line.packed_count
-            return line.back[start : start + most]
-        return self._read_packed(line, offset, place, most)
-
-    def _read_packed(self, line: Line, offset: int, place: int, most: int) -> list[Message]:
-        """``place``: where it is behind the first that is packed."""
-        for first, messages in self._unpacked.items():
-            if first <= offset < first + len(messages):
-                return messages[offset - first : offset - first + most]
-        before = 0
-        for packed in line.packed:
-            if place < before + packed.count:
-                assert isinstance(packed, Packed)
-                messages = packed.messages()
-                self._remember(offset - (place - before), messages)
-                return messages[place - before : place - before + most]
-            before += packed.count
-        return _NO_MESSAGES
-
-    def _remember(self, first: int, messages: list[Message]) -> None:
-        unpacked = self._unpacked
-        unpacked[first] = messages
-        if len(unpacked) > _UNPACKED_PIECES:
-            del unpacked[next(iter(unpacked))]
+    def next_due_ms(self, line: Line, age_ms: int) -> int:
+        """When the next message leaves by its own deadline or at this age (-1: of no age); NEVER as things are."""
+        due_ms = self.expiry.next_due_ms()
+        if age_ms >= 0:
+            aging = self.next_to_age(line)
+            if aging is not None and (due_ms == NEVER or aging.enqueued_ms + age_ms < due_ms):
+                return aging.enqueued_ms + age_ms
+        return due_ms
 
     def forget(self, holder: Holder) -> None:
         """The consumer is detached."""
         self.places.pop(holder.order, None)
+        self.filters.pop(holder.order, None)
         self.idle.pop(holder.order, None)
-
-    def row(self) -> list[object]:
-        """As it is written to snapshots: what is idle follows from it."""
-        return [self.next_offset, list(self.places.items())]
-
-    def restore(self, row: Any, holders: list[Holder]) -> None:
-        """Become what a ``row`` says, with these holders, of which those that wait are in their bands."""
-        self.next_offset, places = row
-        self.woken_offset = self.next_offset
-        self.places = dict(places)
-        for holder in holders:
-            if holder.attached and holder.active and not holder.waiting and holder.room() > 0:
-                self.idle[holder.order] = holder

@@ -14,16 +14,21 @@ from mayfly.node.shard.portion import Portion
 from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.state import State
 from mayfly.node.shard.stream import Start, Stream
+from mayfly.node.shard.stream_line import find, read
 
+_LOOKED_AT_AS_ONE: Final = 8
+"""So many messages that are passed over count as one that is delivered."""
 _TURN: Final = 512
 """Messages that a consumer is given before it is the next one's turn."""
 
 
-def begin(state: State, queue: Queue, holder: Holder, start: Start) -> None:
-    """A consumer that is being attached gets its place."""
+def begin(state: State, queue: Queue, holder: Holder, start: Start, key: bytes | None) -> None:
+    """A consumer that is being attached gets its place; with a ``key``, among the messages with that routing key."""
     stream = queue.stream
     assert stream is not None
     stream.places[holder.order] = stream.start(queue.ready, start, state.time_ms)
+    if key is not None:
+        stream.filters[holder.order] = key
 
 
 def deliver_stream(state: State, queue: Queue) -> None:
@@ -48,11 +53,19 @@ def deliver_stream(state: State, queue: Queue) -> None:
             continue
         window_left = holder.window_left()
         portion = Portion(min(holder.room(), state.delivery_budget, _TURN), state.delivery_bytes, window_left)
-        messages = stream.read(queue.ready, place, portion.messages)
+        messages = _next_messages(queue, stream, holder, place, portion.messages)
+        # What has no more time is passed over: it leaves when the bound of an entry lets it (RULES T5, C4).
+        looked_at = len(messages)
+        next_place = messages[-1].stream_offset + 1 if messages else stream.next_offset
+        messages = [each for each in messages if not 0 <= each.deadline_ms <= state.time_ms]
         number = portion.add(messages)
-        del messages[number:]
-        stream.places[holder.order] = place + number
-        state.delivery_budget -= number
+        if number < len(messages):
+            next_place = messages[number].stream_offset
+            del messages[number:]
+        stream.places[holder.order] = next_place
+        state.delivery_budget -= max(number, -(-looked_at // _LOOKED_AT_AS_ONE))
+        if not messages:
+            continue
         state.delivery_bytes = portion.body_bytes
         if state.delivery_bytes <= 0:
             state.delivery_budget = 0
@@ -62,6 +75,22 @@ def deliver_stream(state: State, queue: Queue) -> None:
         _hand_over(state, queue, holder, messages)
         consumers.suspend(holder)
         consumers.admit(holder)
+
+
+def _next_messages(queue: Queue, stream: Stream, holder: Holder, place: int, most: int) -> list[Message]:
+    """What comes next for the holder from this place on, at most so many: none only where nothing does."""
+    key = stream.filters.get(holder.order)
+    if key is None:
+        return read(queue.ready, stream.unpacked, place, most)
+    offsets = None if stream.keys is None else stream.keys.keys.get(key)
+    found: list[Message] = []
+    if offsets is not None:
+        for offset in offsets.some_from(place, most):
+            message = find(queue.ready, offset)
+            if message is None:
+                raise BrokenInvariant(f"no message is at offset {offset} of stream {queue.queue_id}")
+            found.append(message)
+    return found
 
 
 def _wake(queue: Queue, stream: Stream) -> None:

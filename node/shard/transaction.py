@@ -6,7 +6,7 @@ from mayfly.node.shard.commands import (
     LIST,
     NUMBER,
     NUMBER_PAIR,
-    PUBLISH_LATER,
+    PUBLISH,
     RANGE,
     REJECT,
     SETTLE,
@@ -55,7 +55,7 @@ def apply_transaction(state: State, session: tuple[int, int], position: int, end
         return stop
     after = first
     while after < settles_at:
-        later = state.data[after] == PUBLISH_LATER
+        later = state.data[after] != PUBLISH
         after = apply_publish_later(state, after, settles_at) if later else apply_publishes(state, after, settles_at)
     while after < stop:
         after = apply_settle(state, session, after, stop)

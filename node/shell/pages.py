@@ -17,12 +17,14 @@ from mayfly.node.operating.management import Management, Told
 from mayfly.node.operating.message_totals import MessageTotals
 from mayfly.node.operating.node_questions import NodeQuestions
 from mayfly.node.operating.operator import Gathered, Operator
+from mayfly.node.operating.outlook import Outlooks
 from mayfly.node.operating.own_token import OwnToken
 from mayfly.node.operating.parameters import Parameters
 from mayfly.node.operating.queues import Queues
 from mayfly.node.operating.resources import Resources
 from mayfly.node.operating.schedules import Schedules
 from mayfly.node.operating.shard_sources import ShardSources
+from mayfly.node.operating.streams import Streams
 from mayfly.node.operating.topology import Topology
 from mayfly.node.operating.views.client_views import ClientViews
 from mayfly.node.operating.views.rates import Rates
@@ -51,7 +53,8 @@ class Pages:
         messages = MessageTotals(questions, broker.traffic, rates, now_ms)
         dead_letters = DeadLetters(engine, sources, questions, now_ms, pump)
         clients = Clients(engine, ClientViews(engine, broker), sources, questions, rates, now_ms)
-        self.view: NodeView = NodeView(shown, freshness, groups, queues)
+        outlooks = Outlooks(engine, sources, questions, now_ms)
+        self.view: NodeView = NodeView(shown, freshness, groups, queues, outlooks)
         copies = DataCopies(engine, freshness, groups, questions, shown.control.copy_data)
         gathered = Gathered(freshness, groups, dead_letters, copies)
         operator = Operator(engine, shown.logins, cluster, gathered, now_ms, shown.control, own_token)
@@ -61,9 +64,11 @@ class Pages:
         acting = Acting(broker, pump)
         topology = Topology(engine.catalog, acting)
         schedules = Schedules(engine, sources, questions, acting, now_ms)
+        streams = Streams(engine, sources, questions, pump, now_ms)
         tls_files = (settings.peer_tls, settings.amqp_tls, settings.http_tls)
         checks = HealthChecks(engine, self.view, [files.certificate for files in tls_files if files is not None])
         parameters = Parameters(engine.catalog, management, access)
         self.ports: PagePorts = PagePorts(
-            self.view, operator, management, access, definitions, topology, checks, parameters, schedules
+            self.view, operator, management, access, definitions, topology, checks, parameters, schedules,
+            outlooks, streams,
         )

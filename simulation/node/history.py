@@ -54,6 +54,20 @@ class Publish:
     """For so long it was to wait from its enqueue on, at least, in queues that allow it."""
     exact: bool = True
     """Whether ``delay_ms`` counts from the enqueue, and not from some moment before."""
+    key: str = ""
+    """Its routing key, in a stream."""
+
+
+@dataclass(slots=True)
+class Cancel:
+    """A publish that cancels what waits under an id in a queue. `outcome` CONFIRMED: it is cancelled; RETURNED: nothing
+    was waiting."""
+
+    message_id: int
+    queue: str
+    invoked_us: int
+    outcome: str = IN_DOUBT
+    completed_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +126,11 @@ class Read:
     redelivered: bool
     final: bool = False
     """By the last reader, who reads all there is once nothing is published any more."""
+    key: str = ""
+    only_key: str = ""
+    """The key of the messages that its consumer is given, "" for all."""
+    marker: str = ""
+    """Why it is there if it is a marker; then it is no message of anybody."""
 
 
 @dataclass(slots=True)
@@ -227,6 +246,7 @@ class History:
     attachments: list[Attachment] = field(default_factory=list)
     removals: list[Removal] = field(default_factory=list)
     exchanges: list[Exchange] = field(default_factory=list)
+    cancels: list[Cancel] = field(default_factory=list)
     disappearances: list[Disappearance] = field(default_factory=list)
     touched: dict[str, None] = field(default_factory=dict)
     """Queues that anyone tried to consume or get from before the drain."""
@@ -277,6 +297,7 @@ class History:
             "renewals": len(self.renewals),
             "removed": len(self.disappearances),
             "transactions": len(self.exchanges),
+            "cancels": sum(1 for cancel in self.cancels if cancel.outcome == CONFIRMED),
             "appended": len(self.appended),
             "read": len(self.reads),
         }

@@ -28,6 +28,8 @@ BIG: Final = 1
 """The queue that has much."""
 BESIDE: Final = 2
 """Another one, with a consumer and a message or two."""
+STREAM: Final = 3
+"""A stream, where there is one."""
 FIRST_OF_MANY: Final = 1_000
 MINE: Final = 900_000
 """A consumer of the big queue that the command is about."""
@@ -40,6 +42,7 @@ class Modules:
         self.copy = MeteredCopy("mayfly.node.shard")
         self.commands = self.copy.module("mayfly.node.shard.commands")
         self.settings = self.copy.module("mayfly.node.shard.settings")
+        self.message_id = self.copy.module("mayfly.node.shard.message_id")
         self.message = self.copy.module("mayfly.node.shard.message")
         self.shard = self.copy.module("mayfly.node.shard.shard")
         self.copy.module("mayfly.node.shard.queues").RELEASED_PER_ENTRY = BOUND
@@ -104,10 +107,31 @@ class World:
             self.c.encode_publish(parts, queues, ttl_ms, b"\0\1k", b"h", b"body")
         return b"".join(parts)
 
-    def publish_later(self, queue: int, after_ms: int) -> bytes:
+    def publish_later(self, queue: int, after_ms: int, message_id: str = "") -> bytes:
         parts: list[bytes] = []
-        self.c.encode_publish_later(parts, (queue,), -1, b"\0\1k", b"h", b"body", (self.c.AFTER, after_ms))
+        header = b"h"
+        if message_id:
+            header = b"\0\x3c" + bytes(10) + b"\0\x80" + bytes((len(message_id),)) + message_id.encode()
+        self.c.encode_publish_later(parts, (queue,), -1, b"\0\1k", header, b"body", (self.c.AFTER, after_ms))
         return b"".join(parts)
+
+    def publish_kept(self, count: int, ttl_ms: int) -> bytes:
+        """To the stream, each with a TTL of its own and one of a few keys."""
+        parts: list[bytes] = []
+        for number in range(count):
+            key = b"\0\1%d" % (number % 8)
+            self.c.encode_publish_kept(parts, (STREAM,), -1, key, b"h", b"body", None, ttl_ms + 7919 * number % 10_007)
+        return b"".join(parts)
+
+    def ensure_stream(self) -> None:
+        """There is one, with keys and markers."""
+        if self.shard.queue(STREAM) is None:
+            self.create(STREAM, is_stream=True, marker_ttl_ms=100_000, key_index=True)
+
+    def cancel(self, message_id: str) -> bytes:
+        digest = self.modules.message_id.digest_of(message_id.encode())
+        change = self.c.encode_change_scheduled([BIG], digest, (self.c.CANCEL, 0))
+        return bytes(self.c.encode_guard(1) + change)
 
     def fill(self, queue: int, count: int, ttl_ms: int = -1) -> None:
         self.entry(self.publish(queue, count=count, ttl_ms=ttl_ms))
@@ -164,6 +188,12 @@ def deadlines(world: World, n: int) -> None:
     for queue in range(FIRST_OF_MANY, FIRST_OF_MANY + n):
         world.create(queue)
         world.fill(queue, 1, ttl_ms=1_000_000 + queue % 7)
+
+
+def scheduled(world: World, n: int) -> None:
+    """Messages that wait under ids."""
+    world.lead(world.update([BIG], allow_schedule=True))
+    world.entry(*[world.publish_later(BIG, 1_000_000 + place * 7919 % 1_000, str(place)) for place in range(n)])
 
 
 def tombstones(world: World, n: int) -> None:
@@ -225,6 +255,13 @@ def late(world: World, n: int) -> None:
     """Messages that are past their deadlines, more than an entry lets die."""
     world.fill(BIG, n, ttl_ms=1)
     world.time_ms += 1_000
+
+
+def a_stream(world: World, n: int) -> None:
+    """Messages with TTLs of their own, of a few keys."""
+    world.ensure_stream()
+    for _ in range(n):
+        world.entry(world.publish_kept(1, 100_000))
 
 
 def held(world: World, n: int) -> None:
@@ -329,9 +366,10 @@ def sources(world: World, n: int) -> None:
 
 
 BURDENS: list[Burden] = [
+    scheduled,
     nothing, queues, leases, deadlines, tombstones, waiting_consumers, full_consumers, priorities, single_active,
     sessions, getters, ready, priority_levels, late, held, returned, returning, much_returning, unserved, overfull,
-    orphans, orphans_that_die, deaths, parked, lanes, lane, sources,
+    orphans, orphans_that_die, deaths, parked, lanes, lane, sources, a_stream,
 ]  # fmt: skip
 
 
@@ -385,6 +423,34 @@ def publish_later(world: World) -> Callable[[], object]:
 def publish_that_waits_no_more(world: World) -> Callable[[], object]:
     world.lead(world.update([BIG], allow_schedule=True))
     return by_session(world, world.publish_later(BIG, 0))
+
+
+@act("PUBLISH_KEPT")
+def publish_kept(world: World) -> Callable[[], object]:
+    world.ensure_stream()
+    return by_session(world, world.publish_kept(1, 1_000))
+
+
+@act("DELETE_OFFSET")
+def delete_offset(world: World) -> Callable[[], object]:
+    world.ensure_stream()
+    world.entry(world.publish_kept(1, 1_000))
+    stream = world.shard.queue(STREAM).stream
+    return by_session(world, world.c.encode_delete_offset(STREAM, stream.next_offset // 2))
+
+
+@act("PURGE_KEY")
+def purge_key(world: World) -> Callable[[], object]:
+    world.ensure_stream()
+    world.entry(world.publish_kept(1, 1_000))
+    return by_session(world, world.c.encode_purge_key(STREAM, b"0", 1 << 40))
+
+
+@act("CHANGE_SCHEDULED")
+def cancel_what_waits(world: World) -> Callable[[], object]:
+    world.lead(world.update([BIG], allow_schedule=True))
+    world.entry(world.publish_later(BIG, 1_000_000, "mine"))
+    return by_session(world, world.cancel("mine"))
 
 
 @act("PUBLISH_GUARDED")
@@ -699,10 +765,17 @@ GROWS: Final[dict[tuple[str, str], str]] = {
     )
 } | {
     ("LANE_CLOSED: lane_closed", "lane"): "releases all that waits in the lane",
+    ("PUBLISH_KEPT: publish_kept", "a_stream"): "looks at each run of deadlines when another is made, once in 2048",
     ("DETACH: detach_and_return", "held"): "looks once at each message that comes back",
 } | {
     ("UPDATE_QUEUES: update_retroactively", burden): "marks each piece of packed messages"
     for burden in ("ready", "priority_levels", "late", "returned", "much_returning", "sources")
+} | {
+    (command, "scheduled"): "looks at each run of what waits: of thousands of messages, but here of one"
+    for command in (
+        "PUBLISH_LATER: publish_later", "PURGE: purge", "DELETE_QUEUE: delete", "DROP_QUEUE: drop",
+        "UPDATE_QUEUES: update_retroactively",
+    )
 } | {
     ("RAISE_LEVEL: raise_level", burden): "looks at each queue, once in the life of a shard"
     for burden in ("queues", "leases", "deadlines", "returning", "unserved", "overfull")
@@ -769,6 +842,7 @@ def _rows() -> Iterator[Any]:
     yield row("acks, the last first", held, lambda world, place: encode_settle_up_to(BIG, 10, 0, place + 1))
     yield row("requeues", held, lambda world, place: world.c.encode_settle(BIG, 10, world.c.REQUEUE, [place + 1]))
     yield row("gets", ready, lambda world, place: world.c.encode_get(BIG, MINE, False))
+    yield row("cancels", scheduled, lambda world, place: world.cancel(str(place)))
     yield row("deletes", queues, lambda world, place: world.c.encode_delete_queue(FIRST_OF_MANY + place, False, False))
     yield row("leases", leases, lambda world, place: world.c.encode_expire_queue(FIRST_OF_MANY + place, 1), True)
     yield row("policies", queues, lambda world, place: world.update([1_000 + place], expires_ms=place + 9), True)

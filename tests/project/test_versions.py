@@ -20,7 +20,8 @@ from mayfly.node.shard import commands as shard_commands
 SHARD_KINDS = {
     1: "PUBLISH", 2: "SETTLE", 3: "GET", 4: "ATTACH", 5: "DETACH", 6: "CREATE_QUEUE", 7: "TOUCH_QUEUE", 8: "PURGE",
     9: "DELETE_QUEUE", 10: "FLOW", 11: "NOOP", 12: "PUBLISH_GUARDED", 13: "TRANSACTION", 14: "PREFETCH",
-    15: "TAKEN", 16: "CROSS", 17: "PUBLISH_LATER",
+    15: "TAKEN", 16: "CROSS", 17: "PUBLISH_LATER", 18: "CHANGE_SCHEDULED", 19: "PUBLISH_KEPT",
+    20: "DELETE_OFFSET", 21: "PURGE_KEY",
     32: "EXPIRE_DUE", 33: "EXPIRE_QUEUE", 34: "ROUTE", 35: "TRANSFER", 36: "SETTLED", 37: "LANE_CLOSED",
     38: "FORGET_DELETED", 39: "DROP_QUEUE", 40: "UPDATE_QUEUES", 41: "RETRY_PARKED", 42: "DROP_PARKED",
     44: "RAISE_LEVEL", 45: "TRANSFER_MARKED", 46: "MOVE_OUT", 47: "MOVE_IN", 48: "TRANSFER_MOVED",
@@ -36,10 +37,11 @@ CATALOG_COMMANDS = {
 }
 FORMS = {
     "shard snapshot": 9, "shard snapshot with moves": 10, "shard snapshot with special rows": 11, "catalog snapshot": 7,
-    "group state": 1, "entry": 1,
+    "group state": 1, "group state with pieces": 2, "entry": 1,
 }  # fmt: skip
 """At level 8, with which a shard's snapshot may be one with schedules. Levels 7 and 8 changed none of the others:
 batches of KIND_FED are of the sessions, and every release has had them."""
+BATCH_KINDS = {1, 2, 3, 4, 0x11, 0x14, 0x21, 0x24}
 POLICY_KEYS = {
     "allow-schedule", "alternate-exchange", "consumer-disconnected-timeout", "consumer-timeout", "dead-letter-exchange",
     "dead-letter-routing-key", "dead-letter-strategy", "delayed-retry-jitter", "delayed-retry-max", "delayed-retry-min",
@@ -72,5 +74,7 @@ def test_what_the_log_may_hold_is_that_of_the_highest_level() -> None:
         "shard snapshot with special rows": SHARD_SNAPSHOT_WITH_SPECIAL_ROWS,
         "catalog snapshot": catalog_snapshot.FORMAT_VERSION,
         "group state": state_layout._VERSION,
+        "group state with pieces": state_layout._VERSION_WITH_PIECES,
         "entry": sessions.ENTRY_VERSION,
     }
+    assert sessions.BATCH_KINDS == BATCH_KINDS

@@ -58,8 +58,10 @@ def consume(channel: OperationChannel, method: Any, arguments: bytes) -> Steps:
 
     def attach(record: QueueRecord) -> bytes:
         if queue_type(record.arguments) == STREAM:
-            start = consumer_of_stream(channel, record, no_ack, method.arguments or {}, arguments)
-            return encode_attach(record.id, consumer_id, prefetch, False, False, 0, window_bytes, start=start)
+            start, key = consumer_of_stream(channel, record, no_ack, method.arguments or {}, arguments)
+            return encode_attach(
+                record.id, consumer_id, prefetch, False, False, 0, window_bytes, start=start, key=key
+            )
         if method.exclusive and record.settings.single_active_consumer:
             raise _in_exclusive_use(channel, name)
         priority = _priority(client.vhost, record, method.arguments or {}, arguments)

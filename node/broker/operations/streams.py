@@ -11,20 +11,30 @@ from mayfly.node.broker.operation_channel import OperationChannel
 from mayfly.node.catalog import QueueRecord, Refusal, consumer_priority
 from mayfly.node.catalog.arguments import queue_type
 from mayfly.node.catalog.refusals import resource
-from mayfly.node.catalog.streams import STREAM, consumer_start
+from mayfly.node.catalog.streams import (
+    FILTER_KEY,
+    KEY_INDEX,
+    MARKER_TTL,
+    STREAM,
+    consumer_start,
+    filter_key,
+    has_keys,
+)
 from mayfly.node.shard.results import QueueCounts
 from mayfly.node.shard.stream import Start
 
 
 def consumer_of_stream(
     channel: OperationChannel, record: QueueRecord, no_ack: bool, arguments: Mapping[str, Any], typed: bytes
-) -> Start:
-    """From where a consumer begins; raises AmqpError if it is not one for a stream: it needs a prefetch, and has to
-    acknowledge. Whether it is exclusive counts for nothing."""
+) -> tuple[Start, bytes | None]:
+    """From where a consumer begins, and the routing key of what it is given, None for all (RULES J5); raises AmqpError
+    if it is not one for a stream: it needs a prefetch, and has to acknowledge. Whether it is exclusive counts for
+    nothing."""
     vhost = channel.client.vhost
     types = types_of(typed)
     try:
         start = consumer_start(vhost, record.name, arguments, types)
+        key = filter_key(vhost, record.name, arguments)
         consumer_priority(vhost, record.name, "stream", dict(arguments), types)
     except Refusal as refusal:
         raise as_error(refusal) from None
@@ -32,7 +42,13 @@ def consumer_of_stream(
         raise AmqpError(406, f"consumer prefetch count is not set for stream {_name(record)}")
     if no_ack:
         raise AmqpError(540, f"automatic acknowledgement not supported by stream {_name(record)}")
-    return start
+    if key is not None and not has_keys(record.settings):
+        raise AmqpError(
+            406,
+            f"{FILTER_KEY} needs a stream that was declared with {KEY_INDEX} = true or {MARKER_TTL}: "
+            f"{_name(record)} was not",
+        )
+    return start, key
 
 
 def no_get_of_stream(record: QueueRecord) -> AmqpError:

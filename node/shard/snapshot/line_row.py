@@ -11,7 +11,13 @@ from mayfly.node.shard.message import FAILED, GIVEN_BACK, NOT_SENT
 from mayfly.node.shard.packed import AS_PACKED, BODY_LENGTH, INDEX, Packed
 from mayfly.node.shard.retiming import Retiming
 from mayfly.node.shard.returning import ReturningMessages
-from mayfly.node.shard.snapshot.message_columns import MOST_ALIKE, MessageColumns, MessagesReading, with_acquired
+from mayfly.node.shard.snapshot.message_columns import (
+    MOST_ALIKE,
+    MessageColumns,
+    MessagesReading,
+    columns_at,
+    with_acquired,
+)
 from mayfly.node.shard.snapshot.pace import Pace
 from mayfly.node.shard.state import State
 
@@ -31,11 +37,13 @@ def line_row(line: Line, columns: MessageColumns) -> list[object]:
 
 
 def _piece_row(piece: Packed | ReturningMessages, columns: MessageColumns) -> list[object]:
-    """Packed messages as they are; what is still returning as it was held, behind a 0."""
+    """Packed messages as they are, and behind them which are there if some have left (from level LEVEL_STREAMS on);
+    what is still returning as it was held, behind a 0."""
     if isinstance(piece, ReturningMessages):
         retiming = retiming_row(piece.retiming)
         return [0, piece.queue_ttl_ms, _WAYS[piece.way], retiming, columns.pack(piece.held())]
-    return [piece.count, piece.queue_ttl_ms, *piece.columns[: columns.count]]
+    row = [piece.size, piece.queue_ttl_ms, *piece.columns[: columns.count]]
+    return row if piece.there is None else [*row, bytes(piece.there)]
 
 
 def retiming_row(retiming: Retiming | None) -> list[int]:
@@ -46,17 +54,18 @@ def retiming_row(retiming: Retiming | None) -> list[int]:
 class LineReading:
     """A line of a ``line_row``, as it is read."""
 
-    __slots__ = ("body_bytes", "line")
+    __slots__ = ("body_bytes", "counts_references", "line")
 
-    def __init__(self, line: Line) -> None:
-        """``line`` is filled in."""
+    def __init__(self, line: Line, counts_references: bool = True) -> None:
+        """``line`` is filled in. Without ``counts_references`` its messages have no content."""
         self.line = line
         self.body_bytes = 0
+        self.counts_references = counts_references
 
     def read(self, state: State, row: Any, pace: Pace) -> Iterator[None]:
         """Read it, with pauses, and count its references."""
         front_row, pieces, back_row = row
-        front, back = MessagesReading(), MessagesReading()
+        front, back = MessagesReading(self.counts_references), MessagesReading(self.counts_references)
         yield from front.read(state, front_row, pace)
         packed: deque[Packed | ReturningMessages] = deque()
         timed = front.timed
@@ -74,7 +83,10 @@ class LineReading:
             count, queue_ttl_ms, *piece_columns = piece_row
             if not isinstance(queue_ttl_ms, int) or not AS_PACKED <= queue_ttl_ms <= LAST_RULE:
                 raise ShardError(f"messages packed with the TTL {queue_ttl_ms!r}")
-            piece = Packed(count, with_acquired(state, piece_columns), queue_ttl_ms)
+            there: bytearray | None = None
+            if len(piece_columns) > columns_at(state.level):
+                there = bytearray(piece_columns.pop())
+            piece = Packed(count, with_acquired(state, piece_columns), queue_ttl_ms, there)
             packed.append(piece)
             timed += self._count(state, piece)
             if pace.is_over(piece.count):
@@ -87,8 +99,9 @@ class LineReading:
     def _count(self, state: State, piece: Packed) -> int:
         """What is counted of messages that stay packed; how many of them have a deadline."""
         piece.check(MOST_ALIKE)
-        live = state.live
-        for index in piece.column(INDEX):
-            live[index] = live.get(index, 0) + 1
+        if self.counts_references:
+            live = state.live
+            for index in piece.column(INDEX):
+                live[index] = live.get(index, 0) + 1
         self.body_bytes += sum(piece.column(BODY_LENGTH))
         return piece.timed()

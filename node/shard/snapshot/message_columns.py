@@ -79,9 +79,11 @@ class MessageColumns:
 class MessagesReading:
     """The messages of a ``MessageColumns.pack``, as they are read."""
 
-    __slots__ = ("body_bytes", "messages", "timed")
+    __slots__ = ("body_bytes", "counts_references", "messages", "timed")
 
-    def __init__(self) -> None:
+    def __init__(self, counts_references: bool = True) -> None:
+        """Without ``counts_references`` they have no content."""
+        self.counts_references = counts_references
         self.messages: list[Message] = []
         self.timed = 0
         """How many have a deadline."""
@@ -103,6 +105,7 @@ class MessagesReading:
 
     def _read_piece(self, state: State, columns: list[Iterable[int]]) -> None:
         live = state.live
+        counts_references = self.counts_references
         messages = self.messages
         timed = 0
         body_bytes = 0
@@ -117,7 +120,8 @@ class MessagesReading:
                     enqueued_ms, deadline_ms, count, ttl_ms, priority, acquired,
                 )
             )
-            live[index] = live.get(index, 0) + 1
+            if counts_references:
+                live[index] = live.get(index, 0) + 1
             body_bytes += body_length
             if deadline_ms >= 0:
                 timed += 1

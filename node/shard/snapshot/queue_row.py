@@ -7,7 +7,6 @@ from mayfly.cluster.versions import LEVEL_FAILED_DELIVERIES
 from mayfly.node.shard.delivery import note_due
 from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.lease import USES, Lease
-from mayfly.node.shard.message_id import DIGEST_BYTES, NO_DIGEST
 from mayfly.node.shard.moving import Moving
 from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.retiming import Retiming
@@ -15,8 +14,10 @@ from mayfly.node.shard.schedule import Schedule
 from mayfly.node.shard.settings import ShardQueueSettings
 from mayfly.node.shard.snapshot.holder_row import holder_row, restore_holder
 from mayfly.node.shard.snapshot.line_row import LineReading, line_row, retiming_row
-from mayfly.node.shard.snapshot.message_columns import MessageColumns, MessagesReading
+from mayfly.node.shard.snapshot.message_columns import MessageColumns
 from mayfly.node.shard.snapshot.pace import Pace
+from mayfly.node.shard.snapshot.schedule_row import restore_schedule, schedule_row
+from mayfly.node.shard.snapshot.stream_row import restore_stream, stream_row
 from mayfly.node.shard.state import State
 
 # Places of the rows that most queues have not.
@@ -53,10 +54,9 @@ def queue_row(queue: Queue, terms: int, columns: MessageColumns) -> list[object]
 def _special_rows(queue: Queue, columns: MessageColumns) -> list[object]:
     """What most queues have not: of a move, of a stream, and what is scheduled; up to the last that there is."""
     moving = [] if queue.moving is None else queue.moving.row()
-    stream = [] if queue.stream is None else queue.stream.row()
+    stream = [] if queue.stream is None else stream_row(queue.stream, columns)
     if queue.schedule is not None:
-        runs = [line_row(run, columns) for run in queue.schedule.runs]
-        return [moving, stream, [columns.pack(queue.schedule.young), runs, *queue.schedule.digest_rows()]]
+        return [moving, stream, schedule_row(queue.schedule, columns)]
     if stream:
         return [moving, stream]
     return [moving] if moving else []
@@ -93,7 +93,10 @@ def restore_queue(
             yield from reading.read(state, written, pace)
             queue.ready_bytes += reading.body_bytes
     if len(special_rows) > _SCHEDULE:
-        yield from _restore_schedule(state, queue, special_rows[_SCHEDULE], pace)
+        queue.schedule = Schedule(state.messages_per_piece)
+        yield from restore_schedule(state, queue.schedule, special_rows[_SCHEDULE], pace)
+        if not queue.schedule.count:
+            raise ShardError(f"queue {queue_id} has a schedule without messages")
     consumers = queue.consumers
     consumers.single_active = single_active
     consumers.yields = single_active and state.level >= LEVEL_FAILED_DELIVERIES
@@ -108,7 +111,7 @@ def restore_queue(
     if single:
         consumers.single = queue.holders[single]
     if queue.stream is not None:
-        queue.stream.restore(special_rows[_STREAM], list(queue.holders.values()))
+        yield from restore_stream(state, queue, queue.stream, special_rows[_STREAM], pace)
     state.queues[queue_id] = queue
     if queue.is_returning():
         state.returning.add(queue)
@@ -118,33 +121,3 @@ def restore_queue(
     if queue.expires_ms >= 0 and lease.suspended_by == 0 and not queue.has_left:
         state.lease_timers.arm(queue_id, max(0, lease.started_ms + queue.expires_ms))
     note_due(state, queue)
-
-
-def _restore_schedule(state: State, queue: Queue, row: Any, pace: Pace) -> Iterator[None]:
-    """What is scheduled, as `_special_rows` wrote it."""
-    young_row, run_rows, *digest_rows = row
-    young = MessagesReading()
-    yield from young.read(state, young_row, pace)
-    schedule = Schedule(state.messages_per_piece)
-    if not digest_rows:
-        digest_rows = [NO_DIGEST] * (len(run_rows) + 1)
-    _check_digests(digest_rows[0], len(young.messages))
-    schedule.restore_young(young.messages, digest_rows[0], young.body_bytes)
-    for run_row, digests in zip(run_rows, digest_rows[1:], strict=True):
-        run = schedule.empty_run()
-        reading = LineReading(run)
-        yield from reading.read(state, run_row, pace)
-        _check_digests(digests, run.count())
-        run.digests = digests
-        schedule.restore_run(run, reading.body_bytes)
-        if digests and pace.is_over(run.count()):
-            yield
-    if not schedule.count:
-        raise ShardError(f"queue {queue.queue_id} has a schedule without messages")
-    queue.schedule = schedule
-
-
-def _check_digests(digests: object, count: int) -> None:
-    """ShardError unless these are the digests of so many messages, or none."""
-    if not isinstance(digests, bytes) or len(digests) not in (0, count * DIGEST_BYTES):
-        raise ShardError(f"{count} messages that wait have ids that can't be read")

@@ -1,0 +1,227 @@
+"""The messages of a stream by their offsets: any of them is found, and may leave, wherever it stands. HOT.
+
+They are in a line (`node.shard.line`), in the order of their offsets. Where one has left that was deep inside, its
+piece keeps a note of that until half of it has gone; then the piece is packed anew, and small ones are put together. So
+what one that leaves costs does not depend on how many there are, and what is left of a stream is packed as well as
+before.
+"""
+
+from bisect import bisect_left
+from typing import Final
+
+from mayfly.node.shard.line import Line
+from mayfly.node.shard.message import Message
+from mayfly.node.shard.packed import ENQUEUED_MS, STREAM_OFFSET, Packed, pack
+
+_UNPACKED_PIECES: Final = 4
+_SMALL_PARTS: Final = 16
+"""A piece with less than one of so many parts of its messages is put together with another such."""
+_NO_MESSAGES: Final[list[Message]] = []
+
+
+class Unpacked:
+    """Pieces of one line that were read last, as several consumers are often at the same place. Of this replica, and no
+    part of the state."""
+
+    __slots__ = ("_messages",)
+
+    def __init__(self) -> None:
+        self._messages: dict[Packed, list[Message]] = {}
+
+    def of(self, piece: Packed) -> list[Message]:
+        """Its messages; not to be changed."""
+        messages = self._messages.get(piece)
+        if messages is None:
+            messages = piece.messages()
+            self._messages[piece] = messages
+            if len(self._messages) > _UNPACKED_PIECES:
+                del self._messages[next(iter(self._messages))]
+        return messages
+
+    def forget(self, piece: Packed) -> None:
+        """It is another by now."""
+        self._messages.pop(piece, None)
+
+    def clear(self) -> None:
+        """All of them are."""
+        self._messages.clear()
+
+
+def last_offset(line: Line) -> int:
+    """The offset of the last message that is there, of at least one."""
+    if line.back:
+        return line.back[-1].stream_offset
+    if line.packed_count:
+        piece = _piece(line, len(line.packed) - 1)
+        if piece.there is None:
+            return piece.last(STREAM_OFFSET)
+        return piece.message(piece.there.rindex(1)).stream_offset
+    return line.items[-1].stream_offset
+
+
+def read(line: Line, unpacked: Unpacked, offset: int, most: int) -> list[Message]:
+    """Messages from this offset on, at most so many: fewer where the line is cut, none only where there are none."""
+    items = line.items
+    if line.head < len(items) and items[-1].stream_offset >= offset:
+        start = _place_from(items, line.head, offset)
+        return items[start : start + most]
+    if line.packed_count:
+        number = _number_from(line, offset)
+        while number < len(line.packed):
+            messages = unpacked.of(_piece(line, number))
+            start = _place_from(messages, 0, offset)
+            if start < len(messages):
+                return messages[start : start + most]
+            # All from there on have left.
+            number += 1
+    if line.back:
+        start = _place_from(line.back, 0, offset)
+        return line.back[start : start + most]
+    return _NO_MESSAGES
+
+
+def find(line: Line, offset: int) -> Message | None:
+    """The message with this offset, if it is there."""
+    for messages, head in ((line.items, line.head), (line.back, 0)):
+        if head < len(messages) and messages[head].stream_offset <= offset <= messages[-1].stream_offset:
+            place = _place_from(messages, head, offset)
+            message = messages[place]
+            return message if message.stream_offset == offset else None
+    if line.packed_count:
+        number = _number_from(line, offset)
+        if number < len(line.packed):
+            piece = _piece(line, number)
+            place = piece.place_from(offset)
+            if piece.is_at(place, offset):
+                return piece.message(place)
+    return None
+
+
+def since(line: Line, time_ms: int) -> int:
+    """The offset of the first message that came then or later, -1 if there is none. Shard time never goes back, so
+    neither do they."""
+    items = line.items
+    if line.head < len(items) and items[-1].enqueued_ms >= time_ms:
+        return items[_first_since(items, line.head, time_ms)].stream_offset
+    for piece in line.packed:
+        assert isinstance(piece, Packed)
+        if piece.last(ENQUEUED_MS) >= time_ms:
+            place = bisect_left(list(piece.column(ENQUEUED_MS)), time_ms)
+            if place < piece.count:
+                return list(piece.column(STREAM_OFFSET))[place]
+    if line.back and line.back[-1].enqueued_ms >= time_ms:
+        return line.back[_first_since(line.back, 0, time_ms)].stream_offset
+    return -1
+
+
+def remove(line: Line, unpacked: Unpacked, offset: int) -> Message | None:
+    """The message with this offset leaves; None if it is not there."""
+    items = line.items
+    if line.head < len(items) and offset <= items[-1].stream_offset:
+        place = _place_from(items, line.head, offset)
+        message = items[place]
+        if message.stream_offset != offset:
+            return None
+        if place == line.head:
+            line.advance(1)
+        else:
+            del items[place]
+        return message
+    if line.packed_count:
+        number = _number_from(line, offset)
+        if number < len(line.packed):
+            return _remove_packed(line, unpacked, number, offset)
+    back = line.back
+    if back and offset <= back[-1].stream_offset:
+        place = _place_from(back, 0, offset)
+        message = back[place]
+        if message.stream_offset == offset:
+            del back[place]
+            return message
+    return None
+
+
+def _remove_packed(line: Line, unpacked: Unpacked, number: int, offset: int) -> Message | None:
+    """The same, of a piece."""
+    piece = _piece(line, number)
+    place = piece.place_from(offset)
+    if not piece.is_at(place, offset):
+        return None
+    message = piece.message(place)
+    unpacked.forget(piece)
+    piece.leave(place)
+    line.packed_count -= 1
+    if not piece.count:
+        del line.packed[number]
+    elif 2 * piece.count <= piece.size:
+        line.packed[number] = piece.without_gaps()
+        _join(line, unpacked, number)
+    return message
+
+
+def _join(line: Line, unpacked: Unpacked, number: int) -> None:
+    """If a piece has become small, and one beside it is, they are one from now on."""
+    small = line.piece // _SMALL_PARTS
+    piece = _piece(line, number)
+    if piece.count > small:
+        return
+    for other in (number - 1, number + 1):
+        if 0 <= other < len(line.packed) and _piece(line, other).count <= small:
+            first = min(number, other)
+            one, two = _piece(line, first), _piece(line, first + 1)
+            unpacked.forget(one)
+            unpacked.forget(two)
+            line.packed[first] = pack(one.messages() + two.messages())
+            del line.packed[first + 1]
+            return
+
+
+def _piece(line: Line, number: int) -> Packed:
+    piece = line.packed[number]
+    assert isinstance(piece, Packed)
+    return piece
+
+
+def _number_from(line: Line, offset: int) -> int:
+    """Which of what is packed is the first that reaches to this offset."""
+    low, high = 0, len(line.packed)
+    while low < high:
+        middle = (low + high) // 2
+        if _piece(line, middle).last(STREAM_OFFSET) < offset:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _place_from(messages: list[Message], head: int, offset: int) -> int:
+    """The place, from ``head`` on, of the first with this offset or a higher one."""
+    low = head + offset - messages[head].stream_offset
+    if low <= head:
+        return head
+    high = len(messages)
+    if low < high:
+        if messages[low].stream_offset == offset:
+            # No gap before it.
+            return low
+        high = low
+    low = head
+    while low < high:
+        middle = (low + high) // 2
+        if messages[middle].stream_offset < offset:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _first_since(messages: list[Message], head: int, time_ms: int) -> int:
+    """The place, from ``head`` on, of the first that came then or later."""
+    low, high = head, len(messages)
+    while low < high:
+        middle = (low + high) // 2
+        if messages[middle].enqueued_ms < time_ms:
+            low = middle + 1
+        else:
+            high = middle
+    return low
