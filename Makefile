@@ -43,6 +43,9 @@ MOVES ?=
 WRITE ?=
 # For `make chaos-deadletters`: how many messages are confirmed before the faults end.
 MESSAGES ?= 200000
+# For `make power-cuts` and `make damage`: so many times.
+CUTS ?= 20
+FLIPS ?= 20
 # For `make test-failover`: each fault so many times.
 ROUNDS ?= 5
 # For `make golden`: RABBITMQ=1 for both brokers.
@@ -55,8 +58,9 @@ CHECKOUTS ?=
 # For `make bench-latency`: how long at each rate; none: five minutes.
 SECONDS ?=
 
-.PHONY: run test check compiled-tests uncompiled-tests lint bench bench-latency bench-expiry bench-growth bench-long-queue profile \
-	soak specifications fuzz fuzz-coverage chaos chaos-deadletters golden interop setup wheel lock image test-failover test-upgrade \
+.PHONY: run test check compiled-tests uncompiled-tests lint bench bench-latency bench-expiry bench-growth bench-long-queue \
+	profile soak specifications fuzz fuzz-coverage chaos chaos-deadletters power-cuts damage golden interop setup wheel lock \
+	image test-failover test-upgrade \
 	test-systemd test-compose test-k8s clean
 
 run: $(INSTALLED)
@@ -123,6 +127,17 @@ chaos: $(INSTALLED)
 # The same faults while messages expire into queues of other nodes: each has to arrive once.
 chaos-deadletters: $(INSTALLED)
 	$(BIN)/python -P tests/reliability/run_chaos.py --dead-letters $(MESSAGES) $(CHAOS_NODES) $(if $(FAULTS),--faults $(FAULTS)) \
+		$(if $(filter-out 0,$(WRITE)),--write docs/measurements/reliability.md) $(ARGUMENTS)
+
+# CUTS losses of power, of one node, of a majority, of all: each node's file system forgets what was not synced. Takes
+# root and loop devices.
+power-cuts: $(INSTALLED)
+	$(BIN)/python -P tests/reliability/run_chaos.py --cuts $(CUTS) --rate 200 $(if $(FAULTS),--faults $(FAULTS)) \
+		$(if $(filter-out 0,$(WRITE)),--write docs/measurements/reliability.md) $(ARGUMENTS)
+
+# FLIPS times what one node has on disk is damaged: bits, ends of files, files and folders of an earlier time.
+damage: $(INSTALLED)
+	$(BIN)/python -P tests/reliability/run_chaos.py --damages $(FLIPS) --rate 200 $(if $(FAULTS),--faults $(FAULTS)) \
 		$(if $(filter-out 0,$(WRITE)),--write docs/measurements/reliability.md) $(ARGUMENTS)
 
 # Every fault on containers of a real Docker engine, ROUNDS times; WRITE=1 puts the figures into docs. Takes root.

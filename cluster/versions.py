@@ -79,7 +79,7 @@ below say what). 6: shards are added while the cluster runs, and queues move to 
 where is changed step by step, by the catalog's leader, and silent members are replaced in it. 7: a shard has replicas
 on the nodes of the plan alone, and the others are fed. 8: quorum queues have priorities, and timeouts of their
 own for consumers; there are switches, and dialects of TTLs; messages of a queue, or of an exchange, may wait for their
-time; there are streams."""
+time; there are streams; large messages are in the log in pieces."""
 
 LEVEL_SNAPSHOT_SAYS_LEVEL: Final = 2
 LEVEL_LEADER_LOCATORS: Final = 3
@@ -137,6 +137,10 @@ S1)."""
 LEVEL_STREAMS: Final = 8
 """A queue may be a stream: the catalog takes the type, policies have keys for it, and ATTACH may say where in it a
 consumer begins."""
+
+LEVEL_PIECES: Final = 8
+"""Batches of sessions may be pieces of a large command (`cluster.group.pieces`), and while any are needed a group's
+state is of version 2."""
 
 SHARD_SNAPSHOT_WITH_SPECIAL_ROWS: Final = 11
 """Of a shard's snapshot, where messages of a queue wait for their time, or a queue is a stream: with `LEVEL_SCHEDULES`

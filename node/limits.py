@@ -24,8 +24,9 @@ BATCH_BYTES: Final = 512 * KIB
 ENTRY_BYTES: Final = 1 * MIB
 """Largest log entry made of several batches. A single larger message still makes one entry."""
 
-INFLIGHT_BYTES: Final = 16 * MIB
-"""Entries under way to one follower of one group."""
+INFLIGHT_BYTES: Final = 4 * MIB
+"""Entries under way to one follower of one group, which may come to write all of them at once; one alone may be
+larger."""
 
 PENDING_BYTES_HIGH: Final = 64 * MIB
 """Commands given and not yet applied, over all groups, above which publishers are not read from."""
@@ -42,6 +43,10 @@ TRANSIENT_BYTES_LOW: Final = 384 * MIB
 LARGE_PUBLISH_BYTES: Final = 4 * MIB
 """What one channel has published at once goes to its shards one after the other if it is larger, counted for each
 shard: far above what one read of a socket brings for a few queues."""
+
+LARGE_BODY_BYTES: Final = MIB
+"""A message with a larger body goes this way in any case, and in pieces (`cluster.group.pieces`): no write, frame or
+turn has more than some of them."""
 
 LARGE_PUBLISHES_BYTES: Final = 32 * MIB
 """Of that so much is under way from one node at a time, or one message: two of 16 MiB, so that one that waits for a

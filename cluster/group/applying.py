@@ -12,6 +12,7 @@ from mayfly.cluster.group.clock import GroupClock
 from mayfly.cluster.group.compaction import Copying, StateSteps
 from mayfly.cluster.group.feeds import Feeds, can_resume
 from mayfly.cluster.group.own_session import OwnSession
+from mayfly.cluster.group.pieces import KIND_MASK, PIECE, WHOLE, PieceRow, Pieces
 from mayfly.cluster.group.sessions import (
     BATCH_HEADER,
     ENTRY_HEADER,
@@ -36,12 +37,14 @@ class StateReading:
     """
 
     def __init__(
-        self, time_ms: int, led_ms: int, rows: list[SessionRow], cutting: Copying, machine: StateMachine
+        self, time_ms: int, led_ms: int, rows: list[SessionRow], pieces: list[PieceRow], cutting: Copying,
+        machine: StateMachine,
     ) -> None:
         """`cutting` gives the machine's part of it."""
         self.time_ms: int = time_ms
         self.led_ms: int = led_ms
         self.rows: list[SessionRow] = rows
+        self.pieces: list[PieceRow] = pieces
         self._cutting: Copying | None = cutting
         self._machine: StateMachine = machine
         self._steps: RestoreSteps | None = None
@@ -78,6 +81,7 @@ class Applying:
         self.machine: StateMachine = machine
         self.clock: GroupClock = GroupClock()
         self.sessions: SessionTable = SessionTable()
+        self.pieces: Pieces = Pieces()
         self.session: OwnSession = session
         self.feeds: Feeds = Feeds(machine.listen, machine.needs)
         if not session.is_fed:
@@ -101,14 +105,18 @@ class Applying:
         while position < end:
             kind, node, incarnation, sequence, length = BATCH_HEADER.unpack_from(data, position)
             position += BATCH_HEADER.size
-            if kind in (KIND_SESSION, KIND_FED):
-                fed = kind == KIND_FED
+            if kind in (KIND_SESSION, KIND_FED) or kind > KIND_MASK:
+                fed = kind & KIND_MASK == KIND_FED
                 row = (node, incarnation, sequence)
-                lost = self._apply_session_batch(row, fed, index, position, position + length) or lost
+                form = kind & ~KIND_MASK
+                if form == WHOLE and position + length < end:
+                    form |= PIECE  # What follows stands where its rest would be: neither of both.
+                lost = self._apply_session_batch(row, fed, form, index, position, position + length) or lost
                 is_fed = is_fed or (fed and node == self._node)
             elif kind == KIND_INTERNAL:
                 self._run(None, position, position + length)
             elif self.sessions.close(node, incarnation):
+                self.pieces.forget(node)
                 machine.session_closed((node, incarnation))
                 lost = self._has_ended(node, incarnation) or lost
             position += length
@@ -125,20 +133,26 @@ class Applying:
             self.feeds.begin(self.session.key, index)
             self.session.is_told_by_feeds(index)
 
-    def _apply_session_batch(self, name: tuple[int, int, int], fed: bool, index: int, start: int, end: int) -> bool:
-        """Whether it has ended the session of this node, now. `name`: node, incarnation, sequence."""
+    def _apply_session_batch(
+        self, name: tuple[int, int, int], fed: bool, form: int, index: int, start: int, end: int
+    ) -> bool:
+        """Whether it has ended the session of this node, now. `name`: node, incarnation, sequence; `form`:
+        PIECE, WHOLE, 0, or that of what is no batch."""
         node, incarnation, sequence = name
         admitted, ended = self.sessions.admit(node, incarnation, sequence, fed)
         if ended is not None:
+            self.pieces.forget(node)
             self.machine.session_closed(ended)
         if not admitted:
             return False
         if fed or self.feeds:
             self.feeds.batch((node, incarnation), sequence, fed, index)
-        results = self._run((node, incarnation), start, end)
+        session = (node, incarnation)
+        results = self._take_part(session, form, index, start, end) if form else self._run(session, start, end)
         if results is None:
             # Nobody can say how far it went. What is held here, and may have been settled behind the cut, goes back.
             self.sessions.cut(node, incarnation)
+            self.pieces.forget(node)
             self.machine.session_closed((node, incarnation))
         if node == self._node and not self.session.is_fed:
             if incarnation != self.session.sender.incarnation:
@@ -161,6 +175,19 @@ class Applying:
         """What the table of sessions has of a node."""
         last = self.sessions.last(node)
         return None if last is None else (node, *last)
+
+    def _take_part(
+        self, session: SessionKey, form: int, index: int, start: int, end: int
+    ) -> Sequence[object] | None:
+        """A PIECE is noted, a WHOLE is run; see `_run`."""
+        if form == PIECE:
+            self.pieces.add(session[0], index, start, end - start)
+            return ()
+        if form == WHOLE:
+            return self._run(session, start, end + self.pieces.complete(session[0], index))
+        if self._trace is not None:
+            self._trace(f"group {self._group}: a batch of session {session} is of the unknown form {form}")
+        return None
 
     def _run(self, session: SessionKey | None, start: int, end: int) -> Sequence[object] | None:
         """Commands of one batch, and their answers; None if it was cut short by what is no command (a defect: told, and
@@ -197,21 +224,23 @@ class Applying:
 
     def state_steps(self) -> StateSteps:
         """The replicated state as of now: clocks, sessions, state machine."""
-        head = encode_group_head(self.clock.time_ms, self.clock.applied_led_ms, self.sessions.rows())
+        rows = self.sessions.rows()
+        head = encode_group_head(self.clock.time_ms, self.clock.applied_led_ms, rows, self.pieces.rows())
         return StateSteps(head, self.machine.snapshot_steps())
 
     def reading(self, state: bytes) -> "StateReading":
         """Begin to read a state made by `state_steps`. Raises BadSnapshot."""
         try:
-            time_ms, led_ms, rows, start = decode_group_head(state)
+            time_ms, led_ms, rows, pieces, start = decode_group_head(state)
         except GroupStateError as error:
             raise BadSnapshot(str(error)) from error
-        return StateReading(time_ms, led_ms, rows, Copying(b"", state, start), self.machine)
+        return StateReading(time_ms, led_ms, rows, pieces, Copying(b"", state, start), self.machine)
 
     def restore(self, read: "StateReading", index: int) -> None:
         """Take over a state of this index that was read to its end."""
         read.finish()
         self.sessions.restore(read.rows)
+        self.pieces.restore(read.pieces)
         self.clock.applied(read.time_ms, read.led_ms)
         self.feeds.restore(read.rows, index)
 
@@ -238,8 +267,19 @@ class Applying:
     def live_entries(self) -> Iterable[int]:
         """Indices of the entries whose payload is still needed, by the state or by feeds."""
         live = self.machine.live_entries()
+        if self.pieces:
+            live = chain(live, self.pieces.held)
         return chain(live, self.feeds.needed()) if self.feeds else live
+
+    def state_entries(self) -> Iterable[int]:
+        """Indices of the entries whose payload the replicated state refers to."""
+        live = self.machine.live_entries()
+        return chain(live, self.pieces.named()) if self.pieces else live
 
     def take_released(self) -> list[int]:
         """Indices of entries that nothing here needs any more, since the last call."""
-        return self.feeds.withhold(self.machine.take_released())
+        released = self.machine.take_released()
+        if self.pieces:
+            live = self.machine.live_entries()
+            return self.pieces.released(released, live, self.feeds.withhold, self.feeds.needed())
+        return self.feeds.withhold(released)

@@ -10,7 +10,7 @@ The group is driven by `cluster.host.host.Host`; it touches no clock, disk or ne
 as a `GroupWrite`; nothing that depends on it leaves the node before `persisted` is called.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 
 from mayfly.cluster.group.applying import Applying
 from mayfly.cluster.group.clock import GroupClock, MemberClocks
@@ -86,6 +86,7 @@ class Group:
         self.feeds: Feeds = self._applying.feeds
         self.clock: GroupClock = self._applying.clock
         self.sessions: SessionTable = self._applying.sessions
+        self.log.rests = self._applying.pieces.rests
         self.upkeep: LogUpkeep = LogUpkeep(id, stored, self.log, self._applying, settings)
         self.reads: Reads = Reads(node, session.sender.incarnation)
         self._proposals: Proposals = Proposals()
@@ -507,6 +508,14 @@ class Group:
         """Whether a node has an open session that its own replica tells."""
         row = self.row(node)
         return row is not None and row[3] == OPEN
+
+    def state_entries(self) -> Iterable[int]:
+        """See `Applying.state_entries`."""
+        return self._applying.state_entries()
+
+    def holds_pieces(self, index: int) -> bool:
+        """Whether an entry has a piece of what is alive, or still to come."""
+        return index in self._applying.pieces.held
 
     def has_member(self, node: int) -> bool:
         """Whether a node votes, or learns, as far as is applied here."""

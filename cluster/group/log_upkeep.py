@@ -190,7 +190,7 @@ class LogUpkeep:
             self.drop_offer()
             # All of the entries are on disk: what is applied was written before.
             making = Compaction(metadata, 0, self._applying.state_steps())
-            self._offer.begin(making, frozenset(self._applying.machine.live_entries()))
+            self._offer.begin(making, frozenset(self._applying.state_entries()))
             self._offer.step()
         snapshot = self._offer.take(self._id, self._log.reader)
         if snapshot is None:

@@ -41,8 +41,9 @@ class OwnSession:
         self.events: GroupEvents = events
         self.lost: object = lost
         self.sender: SessionSender = SessionSender(
-            node, incarnation, settings.session_window, settings.batch_bytes, settings.unhurried_ms
-        )
+            node, incarnation, settings.session_window, settings.batch_bytes, settings.unhurried_ms,
+            settings.piece_bytes,
+        )  # fmt: skip
         self.sender.kind = KIND_FED
         self.is_fed: bool = True
         """Whether feeds tell it what became of its batches, and not this node's own replica."""
@@ -68,6 +69,10 @@ class OwnSession:
     ) -> None:
         """Commands for the group; see `SessionSender.add`."""
         self.sender.add(parts, size_bytes, answers, waiter, hurried)
+
+    def give_large(self, parts: list[bytes], size_bytes: int, answers: bool, waiter: Waiter | None) -> None:
+        """A command with a large body for the group; see `SessionSender.add_large`."""
+        self.sender.add_large(parts, size_bytes, answers, waiter)
 
     def route(self, leader: int, term: int, now_ms: int) -> list[bytes]:
         """Batches that go to the group's leader now."""
@@ -109,7 +114,7 @@ class OwnSession:
         self.is_fed = False
         if self.sender.kind == KIND_FED:
             self.sender.kind = KIND_SESSION
-            if self.sender.given_batches:
+            if self.sender.has_given:
                 # So that the others need not keep any more what is told here.
                 self.sender.add([b""], 0, False, None)
 

@@ -1,5 +1,7 @@
 """What has gathered on a leader for its next entry, and which nodes want to hear at once of its commit (pure)."""
 
+from mayfly.cluster.group.pieces import WHOLE
+
 
 class Proposals:
     """The batches of one group on its leader."""
@@ -18,7 +20,8 @@ class Proposals:
         self.gathered.append(batches)
 
     def in_entries(self, most_bytes: int) -> list[list[bytes]]:
-        """In order, as many for each entry as fit; one that is larger is an entry of its own."""
+        """In order, as many for each entry as fit; one that is larger is an entry of its own. Nothing follows a WHOLE
+        in its entry (`cluster.group.pieces`)."""
         start, gathered = 0, self.gathered
         entries: list[list[bytes]] = []
         while start < len(gathered):
@@ -26,6 +29,9 @@ class Proposals:
             while end < len(gathered) and (end == start or size + len(gathered[end]) <= most_bytes):
                 size += len(gathered[end])
                 end += 1
+                last = gathered[end - 1]
+                if last and last[0] & WHOLE:
+                    break
             entries.append(gathered[start:end])
             start = end
         return entries

@@ -16,6 +16,8 @@ This module has the three pure parts: the layout of an entry's payload, the repl
 
     payload  = version u8, time_ms u64, led_ms u64, batch*
     batch    = kind u8, node u32, incarnation u64, sequence u64, length u32, commands[length]
+
+The kind of a session's batch also says if it has a piece of a large command (`cluster.group.pieces`).
 """
 
 import struct
@@ -23,6 +25,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from mayfly.cluster.group.pieces import PIECE, PIECE_BYTES, PIECES_UNDER_WAY, WHOLE, LargeCommand
 from mayfly.cluster.limits import SLOW_BYTES_PER_MS
 
 ENTRY_HEADER: Final = struct.Struct("<BQQ")
@@ -38,7 +41,8 @@ KIND_CLOSE: Final = 3
 KIND_FED: Final = 4
 """Commands of a session whose node has no replica to be answered by: from here on every replica keeps its answers and
 effects (`cluster.group.feeds`), until a batch of KIND_SESSION. Only from `LEVEL_FEEDS` on."""
-BATCH_KINDS: Final = frozenset((KIND_SESSION, KIND_INTERNAL, KIND_CLOSE, KIND_FED))
+_KINDS_IN_PIECES: Final = (KIND_SESSION | PIECE, KIND_SESSION | WHOLE, KIND_FED | PIECE, KIND_FED | WHOLE)
+BATCH_KINDS: Final = frozenset((KIND_SESSION, KIND_INTERNAL, KIND_CLOSE, KIND_FED, *_KINDS_IN_PIECES))
 
 SessionKey = tuple[int, int]
 
@@ -76,7 +80,7 @@ def check_batches(data: bytes) -> None:
             raise EnvelopeError(f"batch header cut off after {end - position} bytes, {BATCH_HEADER.size} expected")
         kind, node, _, _, length = BATCH_HEADER.unpack_from(data, position)
         if kind not in BATCH_KINDS:
-            raise EnvelopeError(f"batch kind {kind} is unknown, 1, 2, 3 or 4 expected")
+            raise EnvelopeError(f"batch kind {kind} is unknown, one of {sorted(BATCH_KINDS)} expected")
         if node > 0xFFFF:
             raise EnvelopeError(f"batch of node {node}, at most 65535 expected")
         position += BATCH_HEADER.size + length
@@ -155,7 +159,7 @@ Waiter = Callable[[object], None]
 class _Batch:
     """A closed batch on its way: its bytes, and who waits for which of its answers."""
 
-    __slots__ = ("commands", "kind", "sent_ms", "sequence", "size_bytes", "waiters")
+    __slots__ = ("commands", "form", "kind", "large", "sent_ms", "sequence", "size_bytes", "start", "waiters")
 
     def __init__(
         self,
@@ -164,6 +168,9 @@ class _Batch:
         commands: list[bytes],
         size_bytes: int,
         waiters: "list[tuple[bool, Waiter | None]]",
+        form: int = 0,
+        large: LargeCommand | None = None,
+        start: int = 0,
     ) -> None:
         self.kind = kind
         """Closed with it: a batch that is repeated says what it said at first."""
@@ -171,6 +178,11 @@ class _Batch:
         self.commands = commands
         self.size_bytes = size_bytes
         self.waiters = waiters
+        self.form = form
+        """PIECE, WHOLE, or 0."""
+        self.large = large
+        """The command that it has a part of: of a PIECE the octets from `start` on, which are not there twice."""
+        self.start = start
         self.sent_ms = -1
 
 
@@ -180,7 +192,10 @@ NOT_HELD: Final = -1
 class SessionSender:
     """This node's end of its session with one group: gathers commands, numbers batches, repeats what is not applied."""
 
-    def __init__(self, node: int, incarnation: int, window: int, max_batch_bytes: int, unhurried_ms: int = 0) -> None:
+    def __init__(
+        self, node: int, incarnation: int, window: int, max_batch_bytes: int, unhurried_ms: int = 0,
+        piece_bytes: int = PIECE_BYTES,
+    ) -> None:
         """`unhurried_ms`: how long commands that nobody waits for may wait for others to go with."""
         self.node: int = node
         self.incarnation: int = incarnation
@@ -198,10 +213,19 @@ class SessionSender:
         self._size = 0
         self._waiters: list[tuple[bool, Waiter | None]] = []
         self._unapplied: deque[_Batch] = deque()
+        self._piece_bytes = piece_bytes
+        self._large: deque[LargeCommand] = deque()
+        """Commands whose WHOLE is not sent yet; of the first there may be pieces under way."""
+        self._large_under_way = 0
+        """Of `_unapplied`."""
+        self._piece_is_next = False
+        """They take turns with all others."""
+        self._closed_batches = 0
+        """How many of the others were made."""
         self.pending_bytes: int = 0
         """Bytes of commands given and not yet applied here: the measure for back-pressure."""
         self.applied_batches: int = 0
-        """How many batches were applied, over all incarnations."""
+        """How many batches were applied, over all incarnations, those of large commands not counted."""
 
     def add(
         self, parts: list[bytes], size_bytes: int, answers: bool, waiter: Waiter | None, hurried: bool = True
@@ -219,10 +243,46 @@ class SessionSender:
         if answers or waiter is not None:
             self._waiters.append((answers, waiter))
 
+    def add_large(self, parts: list[bytes], size_bytes: int, answers: bool, waiter: Waiter | None) -> None:
+        """One command, whose body is the last of these parts: it goes in pieces. What was given before goes before it,
+        what is given later may overtake it."""
+        if self._parts:
+            self._gathered.append((self._parts, self._size, self._waiters))
+            self._parts, self._size, self._waiters = [], 0, []
+            self._hurried, self.held_until_ms = False, NOT_HELD
+        behind = self._closed_batches + len(self._gathered)
+        self._large.append(LargeCommand(parts[:-1], parts[-1], answers, waiter, behind))
+        self.pending_bytes += size_bytes
+
+    def _may_cut(self) -> bool:
+        """Whether a batch of a large command may go."""
+        if not self._large or self._large_under_way >= PIECES_UNDER_WAY or len(self._unapplied) >= self._window:
+            return False
+        large = self._large[0]
+        return large.cut_bytes < len(large.body) or self._closed_batches >= large.behind
+
+    def _cut(self) -> _Batch:
+        """The next piece of a large command, or its WHOLE."""
+        large = self._large[0]
+        start = large.cut_bytes
+        self._piece_is_next = False
+        self._large_under_way += 1
+        if start < len(large.body):
+            size_bytes = min(self._piece_bytes, len(large.body) - start)
+            large.cut_bytes += size_bytes
+            return _Batch(self.kind, self._next_sequence, [], size_bytes, [], PIECE, large, start)
+        self._large.popleft()
+        waiters = [(large.answers, large.waiter)] if large.answers or large.waiter is not None else []
+        return _Batch(self.kind, self._next_sequence, large.head, large.head_bytes, waiters, WHOLE, large)
+
     def unsent(self, now_ms: int, repeat_after_ms: int) -> list[bytes]:
         """Batches to send now, oldest first: new ones within the window, and everything again from the first that was
         sent more than `repeat_after_ms` ago, a large one not before it can have come through the log."""
         while self.can_send:
+            if self._may_cut() and (self._piece_is_next or not (self._hurried or self._gathered)):
+                self._unapplied.append(self._cut())
+                self._next_sequence += 1
+                continue
             if self._gathered:
                 parts, size, waiters = self._gathered.popleft()
             else:
@@ -234,6 +294,8 @@ class SessionSender:
                 parts = [b"".join(parts)]
             self._unapplied.append(_Batch(self.kind, self._next_sequence, parts, size, waiters))
             self._next_sequence += 1
+            self._closed_batches += 1
+            self._piece_is_next = True
         ready: list[bytes] = []
         repeating = False
         for batch in self._unapplied:
@@ -242,9 +304,12 @@ class SessionSender:
                 repeating = repeating or batch.sent_ms >= 0
                 batch.sent_ms = now_ms
                 header = BATCH_HEADER.pack(
-                    batch.kind, self.node, self.incarnation, batch.sequence, batch.size_bytes
+                    batch.kind | batch.form, self.node, self.incarnation, batch.sequence, batch.size_bytes
                 )
-                ready.append(b"".join([header, *batch.commands]))
+                if batch.large is not None and batch.form == PIECE:
+                    ready.append(header + batch.large.body[batch.start : batch.start + batch.size_bytes])
+                else:
+                    ready.append(b"".join([header, *batch.commands]))
         return ready
 
     def hold(self, now_ms: int) -> None:
@@ -270,7 +335,7 @@ class SessionSender:
     @property
     def idle(self) -> bool:
         """Whether nothing is gathered or on its way."""
-        return not (self._unapplied or self._parts or self._gathered)
+        return not (self._unapplied or self._parts or self._gathered or self._large)
 
     @property
     def oldest_sequence(self) -> int:
@@ -279,13 +344,21 @@ class SessionSender:
 
     @property
     def given_batches(self) -> int:
-        """What `applied_batches` will be when everything given up to now is applied."""
-        return self.applied_batches + len(self._unapplied) + len(self._gathered) + bool(self._parts)
+        """What `applied_batches` will be when everything given up to now is applied, large commands left out."""
+        unapplied = len(self._unapplied) - self._large_under_way
+        return self.applied_batches + unapplied + len(self._gathered) + bool(self._parts)
+
+    @property
+    def has_given(self) -> bool:
+        """Whether anything was ever given."""
+        return self._next_sequence > 1 or self.applied_batches > 0 or not self.idle
 
     @property
     def can_send(self) -> bool:
         """Whether `unsent` may have something new to give."""
-        return (self._hurried or bool(self._gathered)) and len(self._unapplied) < self._window
+        if self._hurried or self._gathered:
+            return len(self._unapplied) < self._window
+        return bool(self._large) and self._may_cut()
 
     def forget_sent(self) -> None:
         """The leader or the way to it changed: all that is unapplied is to be sent again."""
@@ -297,7 +370,12 @@ class SessionSender:
         batch = self._unapplied.popleft()
         assert batch.sequence == sequence, f"batch {sequence} applied, {batch.sequence} expected"
         self.pending_bytes -= batch.size_bytes
-        self.applied_batches += 1
+        if batch.large is None:
+            self.applied_batches += 1
+        else:
+            self._large_under_way -= 1
+            if batch.form == PIECE:
+                batch.large.applied_bytes += batch.size_bytes
         return batch.waiters
 
     def say_fed(self) -> None:
@@ -327,8 +405,27 @@ class SessionSender:
         """Begin a new session: what is unapplied goes again under the new name."""
         self.incarnation = incarnation
         self._next_sequence = 1
+        if self._large or self._large_under_way:
+            self._cut_again()
         for batch in self._unapplied:
             batch.kind = self.kind
             batch.sequence = self._next_sequence
             batch.sent_ms = -1
             self._next_sequence += 1
+
+    def _cut_again(self) -> None:
+        """The pieces that were applied went with their session: commands whose WHOLE was not begin anew."""
+        begun: list[LargeCommand] = []
+        unapplied: deque[_Batch] = deque()
+        for batch in self._unapplied:
+            large = batch.large
+            if large is None:
+                unapplied.append(batch)
+            elif large not in begun:
+                begun.append(large)
+        self._large = deque(begun + [large for large in self._large if large not in begun])
+        for large in self._large:
+            self.pending_bytes += large.applied_bytes
+            large.cut_bytes = large.applied_bytes = 0
+        self._unapplied = unapplied
+        self._large_under_way = 0

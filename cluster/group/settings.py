@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from mayfly.cluster.group.pieces import PIECE_BYTES
+
 BOOTSTRAP_INDEX: Final = 1
 """Every group begins with a snapshot of nothing at this index, so that all members agree on the membership."""
 BOOTSTRAP_TERM: Final = 1
@@ -17,7 +19,7 @@ new one.
 class GroupSettings:
     """Settings of every group of a node. Ticks are calls of `Host.tick`. Commands that nobody waits for wait
     `unhurried_ms` at most for others to go with. A replica that was sent a snapshot which it can't read has
-    none sent for `refusal_ms`."""
+    none sent for `refusal_ms`. `piece_bytes`: of a large command in one entry (`cluster.group.pieces`)."""
 
     def __init__(
         self,
@@ -33,6 +35,7 @@ class GroupSettings:
         inflight_bytes: int,
         unhurried_ms: int = 5,
         refusal_ms: int = SNAPSHOT_REFUSED_FOR_MS,
+        piece_bytes: int = PIECE_BYTES,
     ) -> None:
         self.election_ticks: int = election_ticks
         self.heartbeat_ticks: int = heartbeat_ticks
@@ -46,3 +49,4 @@ class GroupSettings:
         self.inflight_bytes: int = inflight_bytes
         self.unhurried_ms: int = unhurried_ms
         self.refusal_ms: int = refusal_ms
+        self.piece_bytes: int = piece_bytes

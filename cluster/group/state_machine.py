@@ -87,7 +87,8 @@ class StateMachine(Protocol):
         ...
 
     def apply(self, session: SessionKey | None, start: int, end: int) -> Sequence[object]:
-        """Apply the commands in `data[start:end]`; the results of those that answer, in order.
+        """Apply the commands in `data[start:end]`; the results of those that answer, in order. Of a single command the
+        body, its last part, may stand beyond `data` (`cluster.group.pieces`): then `end` does as well.
 
         `session` is None for commands of the group's leader. Raises BadCommand."""
         ...

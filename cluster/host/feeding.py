@@ -205,7 +205,7 @@ class Feeding:
 
     def attend(self, session: OwnSession, leader: Leader, now_ms: int, repeat_after_ms: int) -> None:
         """Have a session that is fed told by whoever leads its group."""
-        if leader[0] in (0, self._node) or not session.sender.given_batches:
+        if leader[0] in (0, self._node) or not session.sender.has_given:
             return
         fed = self._fed.get(session.group)
         if fed is None:

@@ -242,6 +242,8 @@ class Host:
                 self._all_have_work(self.leadership.drain(now_ms))
             self._all_have_work(self.leadership.balance(now_ms))
             self._rebuilds.ask(self.peers, now_ms)
+            for text in self._rebuilds.news(self.beyond_repair(now_ms)):
+                self._tell(text)
             for group in self.groups.values():
                 if group.compact(self._slowest_match(group), self.short_of_disk):
                     self._dirty[group.id] = None
@@ -319,6 +321,10 @@ class Host:
                 self._held.pop(id, None)
                 self._leaders_told.pop(id, None)
 
+    def beyond_repair(self, now_ms: int) -> dict[int, list[int]]:
+        """See `Rebuilds.beyond_repair`."""
+        return self._rebuilds.beyond_repair(self.node, self.members, now_ms)
+
     def _tell(self, text: str) -> None:
         if self._trace is not None:
             self._trace(text)
@@ -381,6 +387,14 @@ class Host:
     ) -> None:
         """Commands of this node's session with a group; see `SessionSender.add`."""
         self.sessions[id].give(parts, size_bytes, answers, waiter, hurried)
+        self._dirty[id] = None
+
+    def submit_large(
+        self, id: int, parts: list[bytes], size_bytes: int, answers: bool, waiter: Callable[[object], None] | None
+    ) -> None:
+        """One command of this node's session with a group, whose body is the last of these parts: it goes in pieces.
+        From `cluster.versions.LEVEL_PIECES` on; see `SessionSender.add_large`."""
+        self.sessions[id].give_large(parts, size_bytes, answers, waiter)
         self._dirty[id] = None
 
     def hurry(self, id: int) -> None:

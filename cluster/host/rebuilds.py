@@ -3,7 +3,8 @@
 What a damaged replica waits for, and why, is in `cluster.group.rebuilding`.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
 
 from mayfly.cluster import notice_kinds
 from mayfly.cluster.group.group import Group
@@ -19,6 +20,7 @@ class Rebuilds:
     ) -> None:
         """`groups` may grow and shrink. `send(peer, kind, notice)`."""
         self.silent: SilentReplicas = SilentReplicas()
+        self._told: dict[int, list[int]] = {}
         self._groups = groups
         self._leadership = leadership
         self._send = send
@@ -42,3 +44,38 @@ class Rebuilds:
         if not group.send_rebuild(peer, request[1]):
             self._leadership.hand_over(group, peer, now_ms)
         return group
+
+    def beyond_repair(self, node: int, members: Sequence[int], now_ms: int) -> dict[int, list[int]]:
+        """The groups of this node that nobody can rebuild, as so many of their voters say that theirs is damaged that
+        the others are no majority, and which nodes those are. A replica that has lost who its voters are counts on all
+        `members`."""
+        found: dict[int, list[int]] = {}
+        for group in self._groups.values():
+            voters = group.conf_state.voters or members
+            damaged = {node} if group.rebuild is not None else set()
+            damaged.update(self.silent.of(group.id, now_ms))
+            if damaged and group.leader == 0 and 2 * len(damaged.intersection(voters)) >= len(voters):
+                found[group.id] = sorted(damaged)
+        return found
+
+    def news(self, found: dict[int, list[int]]) -> list[str]:
+        """What is new in what `beyond_repair` found, in words."""
+        before, self._told = self._told, found
+        return [
+            f"group {id} is damaged on {of_nodes(nodes)}, {ADVICE}"
+            for id, nodes in found.items()
+            if before.get(id) != nodes
+        ]
+
+
+ADVICE: Final = (
+    "its other voters are no majority: nobody can rebuild it. If a voter is down whose data are sound, start it. If "
+    "not, stop all nodes and make a new cluster of all their data folders with `mayfly restore`: see 'A lost cluster' "
+    "in docs/operations/backup.md"
+)
+"""What to do about groups that are beyond repair."""
+
+
+def of_nodes(nodes: Sequence[int]) -> str:
+    """Nodes, in words."""
+    return f"{'node' if len(nodes) == 1 else 'nodes'} {', '.join(map(str, nodes))}"

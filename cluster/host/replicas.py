@@ -135,7 +135,7 @@ class Replicas:
         group = Group(
             self.sessions[id], known, log, machine, self._settings.group, parts.random, self._detail_of(id), rebuild
         )
-        live = set(machine.live_entries())
+        live = set(group.state_entries())
         orphans = [index for index in known.retained if index not in live]
         if orphans:
             first.group(id).release += orphans

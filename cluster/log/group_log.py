@@ -27,6 +27,9 @@ GROUP_SHIFT: Final = 47
 
 _INDEX_MASK: Final = (1 << GROUP_SHIFT) - 1
 
+Piece = tuple[int, int, int]
+"""Octets of another entry's payload: its index, where they begin, how many."""
+
 EntryReader = Callable[[int, int], Entry]
 """Fetches the entry of a group from disk: `LogStore.read_entry`."""
 
@@ -44,6 +47,20 @@ class EntryCache:
         self.budget_bytes: int = budget_bytes
         self.used_bytes: int = 0
         self._entries: OrderedDict[int, Entry] = OrderedDict()
+        self._joined_key: int = -1
+        self._joined: bytes = b""
+
+    def joined(self, group: int, index: int) -> bytes | None:
+        """The last payload that was put together from several entries, if it is this one."""
+        return self._joined if (group << GROUP_SHIFT) | index == self._joined_key else None
+
+    def keep_joined(self, group: int, index: int, data: bytes) -> None:
+        """Keep it until another one takes its place: several consumers may be given it, one after the other."""
+        self._joined_key, self._joined = (group << GROUP_SHIFT) | index, data
+
+    def drop_joined(self) -> None:
+        """It is not needed any more, or not what it was."""
+        self._joined_key, self._joined = -1, b""
 
     def get(self, group: int, index: int) -> Entry | None:
         """The entry, or None when it isn't cached."""
@@ -64,7 +81,10 @@ class EntryCache:
 
     def discard(self, group: int, index: int) -> None:
         """Drop an entry if it is there."""
-        entry = self._entries.pop((group << GROUP_SHIFT) | index, None)
+        key = (group << GROUP_SHIFT) | index
+        if key == self._joined_key:
+            self.drop_joined()
+        entry = self._entries.pop(key, None)
         if entry is not None:
             self.used_bytes -= len(entry.data) + CACHED_ENTRY_OVERHEAD_BYTES
 
@@ -73,6 +93,7 @@ class EntryCache:
 
         The first one that is needed ends this, however much is spent behind it: what comes often must not look at
         everything. The budget moves such an entry out in the end."""
+        self.drop_joined()
         entries = self._entries
         while entries:
             key = next(iter(entries))
@@ -83,6 +104,7 @@ class EntryCache:
 
     def discard_group(self, group: int) -> None:
         """Drop all entries of a group; takes time in proportion to the whole cache."""
+        self.drop_joined()
         for key in [key for key in self._entries if key >> GROUP_SHIFT == group]:
             entry = self._entries.pop(key)
             self.used_bytes -= len(entry.data) + CACHED_ENTRY_OVERHEAD_BYTES
@@ -108,6 +130,8 @@ class GroupLog:
         """As it was when the group was loaded: Raft keeps what it is now."""
         self.reader: EntryReader = reader
         """Fetches what is not in the cache."""
+        self.rests: dict[int, list[Piece]] = {}
+        """Of entries whose payload goes on in others: where. Whoever applies the log keeps it."""
         self._cache: EntryCache = cache
         # Terms of the entries from _offset on; the first one stands for the entry before the log.
         self._offset: int = 0
@@ -187,12 +211,30 @@ class GroupLog:
 
         Raises `MissingEntry` for one that was never there or was released, `CorruptEntry`.
         """
+        if self.rests and index in self.rests:
+            return self._join(index)
         return self._entry(index).data
 
     def data_once(self, index: int) -> bytes:
         """As `data`, for who looks at much and will not come back: what is not in the cache is not put there."""
+        if self.rests and index in self.rests:
+            return self._join(index)
+        return self._own_data(index)
+
+    def _own_data(self, index: int) -> bytes:
         entry = self._cache.get(self.group, index)
         return self.reader(self.group, index).data if entry is None else entry.data
+
+    def _join(self, index: int) -> bytes:
+        cache = self._cache
+        joined = cache.joined(self.group, index)
+        if joined is None:
+            parts: list[bytes | memoryview] = [self._own_data(index)]
+            for at, start, length in self.rests[index]:
+                parts.append(memoryview(self._own_data(at))[start : start + length])
+            joined = b"".join(parts)
+            cache.keep_joined(self.group, index, joined)
+        return joined
 
     def _entry(self, index: int) -> Entry:
         entry = self._cache.get(self.group, index)

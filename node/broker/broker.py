@@ -63,7 +63,9 @@ class Broker:
         self.waiting_events: WaitingEvents = WaitingEvents(
             WAITING_EVENTS_OF_NODE_BYTES, WAITING_EVENTS_OF_NODE_LOW_BYTES, self._reading_may_change
         )
-        self.large_publishes: LargePublishes = LargePublishes(LARGE_PUBLISHES_BYTES)
+        self.large_publishes: LargePublishes = LargePublishes(
+            LARGE_PUBLISHES_BYTES, self.settings.large_body_bytes
+        )
         self.consumers: NodeConsumers = NodeConsumers(
             cluster.incarnation,
             ConsumerWindows(self.settings.consumer_windows_bytes, CONSUMER_WINDOW_LAST_BYTES),

@@ -123,15 +123,17 @@ class Channel(OperationChannel):
         publisher = self.publisher
         yield from publisher.send_large()
         fresh = False
+        begun = 0
         while refused is None and position < len(contents):
             uncrossed, publisher.uncrossed = publisher.uncrossed, ()
             if uncrossed:
                 yield from self.node.routes.crossings.cross(uncrossed)
-            else:
+            elif not (publisher.stops_behind_large and position > begun):
                 known((yield BarrierStep()))
                 fresh = True
             if not (self.open or self._ends_in_order):
                 break
+            begun = position
             try:
                 position = publisher.publish(contents, flags, position, fresh)
             except AmqpError as error:

@@ -81,6 +81,11 @@ class ShardHandle(Protocol):
         """
         ...
 
+    def publish_in_pieces(self, parts: list[bytes], size_bytes: int, done: OnDone | None) -> None:
+        """The same for one PUBLISH, whose body is the last part, once `Catalog.level` is LEVEL_PIECES. The body goes a
+        piece at a time; what is given later may overtake it."""
+        ...
+
     def entry(self, index: int) -> bytes:
         """The payload of a log entry that holds a live message.
 

@@ -19,8 +19,9 @@ class LargePublishes:
     """The line of one node. One at a time goes to each shard: what waits for a shard that has no leader keeps nobody
     who is bound for another one."""
 
-    def __init__(self, most_bytes: int) -> None:
-        """So much may be under way; one alone may be larger."""
+    def __init__(self, most_bytes: int, body_bytes: int) -> None:
+        """So much may be under way; one alone may be larger. A body larger than `body_bytes` goes in pieces."""
+        self.body_bytes: int = body_bytes
         self.under_way_bytes: int = 0
         self.waiting_bytes: int = 0
         """Of those that stand in line: no shard has heard of them."""

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from mayfly.cluster.versions import LEVEL_PUBLISHER_HEADERS
+from mayfly.cluster.versions import LEVEL_PIECES, LEVEL_PUBLISHER_HEADERS
 from mayfly.node.amqp.content import REPLY_TO, USER_ID, Content, replace_properties, short_string
 from mayfly.node.amqp.events import IMMEDIATE, MANDATORY
 from mayfly.node.broker.client import Client, ClientChannel
@@ -29,6 +29,7 @@ from mayfly.node.broker.schedule_changes import (
     RunChanges,
     ScheduleChange,
     digest_to_change,
+    is_change,
     refused_in_transaction,
 )
 from mayfly.node.broker.stream_ttls import NO_FLOOR, RefusedTtl, says_ttl, with_ttl
@@ -68,6 +69,8 @@ class Run:
         self.guarded: bool = False
         # Those that change what waits instead of being stored; None if none does.
         self.changes: RunChanges | None = None
+        self.in_pieces: bool = False
+        """Whether it is one message, whose body is so large that it goes in pieces."""
 
     def send(self, done: OnDone | None) -> None:
         """Give the run to its shard."""
@@ -77,7 +80,10 @@ class Run:
             self.size_bytes += len(guard)
         if self.changes is not None:
             done = partial(self.changes.answered, done)
-        self.handle.publish(self.parts, self.size_bytes, done)
+        if self.in_pieces:
+            self.handle.publish_in_pieces(self.parts, self.size_bytes, done)
+        else:
+            self.handle.publish(self.parts, self.size_bytes, done)
 
 
 class LargeRun(Request):
@@ -147,6 +153,8 @@ class Publisher:
         """What `publish` has left for `send_large`."""
         self._refused: list[int] = []
         # Positions within the event, of publishes that are refused by a nack.
+        self.stops_behind_large: bool = False
+        """Whether `publish` has left off, or would have, behind a large message, which goes alone."""
         self.uncrossed: Sequence[QueueRecord] = ()
         """Queues for which `publish` has left off: they are to be waited for (`Crossings.cross`)."""
 
@@ -166,6 +174,12 @@ class Publisher:
         target: Target | None = None
         position = first
         count = len(contents)
+        # What a read of a socket completes has one large body at most, and that comes first.
+        self.stops_behind_large = (
+            first + 1 < count and len(contents[first].body) > self._large_publishes.body_bytes
+        )
+        if self.stops_behind_large:
+            count = first + 1
         waits = self.transaction is not None
         watches = self._traffic.node.watches
         routed = 0
@@ -204,7 +218,7 @@ class Publisher:
             error = refused
         if position > first:
             self._count(contents, first, position, routed)
-            self._send(runs, first, position)
+            self._send(runs, first, position, contents[first].body)
         if error is not None:
             raise error
         return position
@@ -269,8 +283,8 @@ class Publisher:
         may_delay = route.may_delay
         if route.by_headers or copies:
             route = routes.find_by_content(content, copies)
-        if may_delay and is_delayed(content) and (route.targets or not flags & MANDATORY):
-            # One that is mandatory and has no route now is not kept for one that may be there later.
+        # One that is mandatory and has no route now is not kept for one that may be there later.
+        if may_delay and (is_change(content) or (is_delayed(content) and (route.targets or not flags & MANDATORY))):
             route = routes.find_by_content(content, copies, waits=True)
         if route.uncrossed and self.transaction is None:
             self.uncrossed = route.uncrossed
@@ -424,11 +438,14 @@ class Publisher:
                 # Whoever has gone over meanwhile has not waited for this.
                 self.routes.crossings.forget()
 
-    def _send(self, runs: dict[int, Run], first: int, end: int) -> None:
+    def _send(self, runs: dict[int, Run], first: int, end: int, body: bytes) -> None:
+        """`body`: of the first message."""
         size_bytes = 0
         for run in runs.values():
             size_bytes += run.size_bytes
         large = size_bytes > LARGE_PUBLISH_BYTES
+        if size_bytes > self._large_publishes.body_bytes and end - first == 1:
+            large = self._go_in_pieces(runs, body) or large
         confirms = self.confirms
         if confirms is None:
             for run in runs.values():
@@ -455,6 +472,14 @@ class Publisher:
         self._confirms_due.add(self)
         for run in runs.values():
             self._give(run, partial(self._run_done, group, run.offsets), large)
+
+    def _go_in_pieces(self, runs: dict[int, Run], body: bytes) -> bool:
+        """Whether the runs of a single message go in pieces."""
+        if len(body) <= self._large_publishes.body_bytes or self._cluster.catalog.level < LEVEL_PIECES:
+            return False
+        for run in runs.values():
+            run.in_pieces = True
+        return True
 
     def _give(self, run: Run, done: OnDone | None, large: bool) -> None:
         if large:

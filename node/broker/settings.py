@@ -7,6 +7,7 @@ from mayfly.node.limits import (
     CONSUMER_TIMEOUT_MS,
     CONSUMER_WINDOW_BYTES,
     CONSUMER_WINDOWS_BYTES,
+    LARGE_BODY_BYTES,
     OPEN_TRANSACTIONS_BYTES,
     UNFINISHED_BYTES,
     UNFINISHED_BYTES_OF_CONNECTION,
@@ -17,7 +18,8 @@ class BrokerSettings:
     """`loopback_users` may log in from this machine only; `transactions_bytes` is what all open transactions may hold,
     `unfinished_bytes` what may have come of messages that are not whole yet; `consumer_timeout_ms` is how long a
     delivery may be unacknowledged, 0 for ever; `consumer_window_bytes` is the largest window of a consumer,
-    `consumer_windows_bytes` are those of all."""
+    `consumer_windows_bytes` are those of all; a message with a body larger than `large_body_bytes` goes to its
+    shards in pieces."""
 
     def __init__(
         self,
@@ -29,6 +31,7 @@ class BrokerSettings:
         consumer_timeout_ms: int = CONSUMER_TIMEOUT_MS,
         consumer_window_bytes: int = CONSUMER_WINDOW_BYTES,
         consumer_windows_bytes: int = CONSUMER_WINDOWS_BYTES,
+        large_body_bytes: int = LARGE_BODY_BYTES,
     ) -> None:
         self.connection: ConnectionSettings = connection or ConnectionSettings()
         self.loopback_users: frozenset[str] = loopback_users
@@ -38,3 +41,4 @@ class BrokerSettings:
         self.consumer_timeout_ms: int = consumer_timeout_ms
         self.consumer_window_bytes: int = consumer_window_bytes
         self.consumer_windows_bytes: int = consumer_windows_bytes
+        self.large_body_bytes: int = large_body_bytes

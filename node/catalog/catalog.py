@@ -15,7 +15,7 @@ from typing import Any, Final
 from mayfly.cluster.versions import LEVEL_STREAMS, LEVEL_TTL_DIALECTS
 from mayfly.node.catalog import refusals, snapshot
 from mayfly.node.catalog.changes import Changes, Versions
-from mayfly.node.catalog.commands import Bind, CatalogCommand, DeclareExchange, DeclareQueue
+from mayfly.node.catalog.commands import Bind, CatalogCommand, DeclareExchange, DeclareQueue, SetPolicy
 from mayfly.node.catalog.declarations import (
     checked_binding,
     existing_exchange,
@@ -274,6 +274,12 @@ class Catalog(Versions):
         found = self._state.vhosts.values() if vhost is None else [self._state.vhosts.get(vhost)]
         return chain.from_iterable(each.policy_table(operator).by_precedence() for each in found if each is not None)
 
+    def checked_policy(self, command: SetPolicy) -> PolicyRecord:
+        """The policy that the command would set now, its pattern unchecked. Raises Refusal where it would be refused.
+        """
+        self._state.existing_vhost(command.vhost)
+        return self._changes.checked_policy(command)
+
     def policies_of_queue(self, queue: QueueRecord) -> tuple[PolicyRecord | None, PolicyRecord | None]:
         """The policy and the operator policy that apply to a queue of the catalog; see `node.catalog.policies`."""
         return self._state.vhosts[queue.vhost].policies_of_queue(queue)
@@ -282,13 +288,14 @@ class Catalog(Versions):
         """What the policies of a queue of the catalog say together, its arguments aside."""
         return merged_definition(*self.policies_of_queue(queue))
 
-    def effective_settings(self, queue: QueueRecord) -> QueueSettings:
-        """What counts for a queue now, arguments and policies together (T3, L1, D1).
+    def effective_settings(self, queue: QueueRecord, definition: dict[str, Any] | None = None) -> QueueSettings:
+        """What counts for a queue now, arguments and policies together (T3, L1, D1); with a `definition`, if its
+        policies said that.
 
         For one whose vhost is gone: its arguments.
         """
         found = self._state.vhosts.get(queue.vhost)
-        settings = queue.settings if found is None else found.effective_settings(queue)
+        settings = queue.settings if found is None else found.effective_settings(queue, definition)
         off = self._state.switches.off_in(queue.vhost)
         return without(settings, off) if off else settings
 
@@ -297,16 +304,21 @@ class Catalog(Versions):
         """What is off; for reading."""
         return self._state.switches
 
-    def ttl_dialect(self, queue: QueueRecord) -> str:
-        """In whose way the TTLs of a queue count, one of `ttl_dialects.TTL_DIALECTS` (RULES X1)."""
+    def ttl_dialect(self, queue: QueueRecord, definition: dict[str, Any] | None = None) -> str:
+        """In whose way the TTLs of a queue count, one of `ttl_dialects.TTL_DIALECTS` (RULES X1); `definition` as in
+        `effective_settings`."""
         if self._state.level < LEVEL_TTL_DIALECTS or queue.vhost not in self._state.vhosts:
             return RABBITMQ
-        definition = self.policy_definition(queue) if self.a_policy_says(POLICY_KEY, queue.vhost) else {}
+        if definition is None:
+            definition = self.policy_definition(queue) if self.a_policy_says(POLICY_KEY, queue.vhost) else {}
         return ttl_dialect(queue.arguments, definition)
 
-    def says_dead_letter_strategy(self, queue: QueueRecord) -> bool:
-        """Whether arguments or policies of a queue of the catalog choose one."""
-        return "x-dead-letter-strategy" in queue.arguments or "dead-letter-strategy" in self.policy_definition(queue)
+    def says_dead_letter_strategy(self, queue: QueueRecord, definition: dict[str, Any] | None = None) -> bool:
+        """Whether arguments or policies of a queue of the catalog choose one; `definition` as in
+        `effective_settings`."""
+        if "x-dead-letter-strategy" in queue.arguments:
+            return True
+        return "dead-letter-strategy" in (self.policy_definition(queue) if definition is None else definition)
 
     def consumer_timeout_ms(self, queue: QueueRecord) -> int | None:
         """How long consumers may hold a delivery of a queue of the catalog, as its arguments and policies say it; None:

@@ -518,6 +518,14 @@ class Changes:
 
     def _set_policy(self, command: SetPolicy, _time_ms: int) -> CatalogResult:
         vhost = self._state.existing_vhost(command.vhost)
+        record = self.checked_policy(command)
+        before = vhost.policy_table(command.operator).put(record)
+        if before != record:
+            self._policies_changed(vhost, before, record)
+        return PolicySet(created=before is None)
+
+    def checked_policy(self, command: SetPolicy) -> PolicyRecord:
+        """The policy that the command would set now. Raises Refusal where it would be refused."""
         record = policy_record(command)
         for key in record.definition:
             if self._state.level < (since := KEYS_SINCE_LEVEL.get(key, 0)):
@@ -525,10 +533,7 @@ class Changes:
         if self._state.level < LEVEL_STREAMS and record.apply_to == streams.APPLY_TO:
             raise refusals.needs_level(f"apply-to '{record.apply_to}'", LEVEL_STREAMS, self._state.level)
         self._state.switches.check_definition(command.vhost, record.definition)
-        before = vhost.policy_table(command.operator).put(record)
-        if before != record:
-            self._policies_changed(vhost, before, record)
-        return PolicySet(created=before is None)
+        return record
 
     def _clear_policy(self, command: ClearPolicy, _time_ms: int) -> CatalogResult:
         vhost = self._state.existing_vhost(command.vhost)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from mayfly.cluster.versions import LEVEL_QUORUM_PRIORITIES
 from mayfly.node.catalog import Catalog, QueueRecord, delayed_retries
@@ -23,17 +23,20 @@ _QUORUM_DEFAULT_PRIORITY: Final = 4
 _MOST_KNOWN: Final = 1024
 
 
-def shard_settings(catalog: Catalog, record: QueueRecord) -> ShardQueueSettings:
-    """What the queue state machine depends on: of the record, and of the policies that apply to it now."""
+def shard_settings(
+    catalog: Catalog, record: QueueRecord, definition: dict[str, Any] | None = None
+) -> ShardQueueSettings:
+    """What the queue state machine depends on: of the record, and of the policies that apply to it now; with a
+    `definition`, if they said that (`node.catalog.policy_trial`)."""
     if record.delays:
         # What is due dies there, in a way, and goes to the exchange.
         return ShardQueueSettings(
             record.vhost, record.name, dead_letter_exchange=record.name, allow_schedule=True, delays=True
         )
-    settings = catalog.effective_settings(record)
+    settings = catalog.effective_settings(record, definition)
     limit = settings.delivery_limit
     kind = queue_type(record.arguments)
-    dialect = RABBITMQ if kind == STREAM else catalog.ttl_dialect(record)
+    dialect = RABBITMQ if kind == STREAM else catalog.ttl_dialect(record, definition)
     quorum = kind == "quorum" and catalog.level >= LEVEL_QUORUM_PRIORITIES
     retries = delayed_retries.retries(settings)
     return ShardQueueSettings(
@@ -48,7 +51,7 @@ def shard_settings(catalog: Catalog, record: QueueRecord) -> ShardQueueSettings:
         single_active_consumer=settings.single_active_consumer,
         ttl_retroactive=settings.ttl_retroactive or dialect == LAVINMQ,
         dead_letter_at_most_once=settings.dead_letter_strategy == "at-most-once"
-        or (dialect == OTTERMQ and not catalog.says_dead_letter_strategy(record)),
+        or (dialect == OTTERMQ and not catalog.says_dead_letter_strategy(record, definition)),
         max_length=_at_most(settings.max_length),
         max_length_bytes=_at_most(settings.max_length_bytes),
         overflow=settings.overflow,

@@ -130,9 +130,10 @@ class Vhost:
         kind = queue_type(queue.arguments)
         return self.policies.for_thing(kind, queue.name), self.operator_policies.for_thing(kind, queue.name)
 
-    def effective_settings(self, queue: QueueRecord) -> QueueSettings:
-        """What counts for the queue now: its arguments and the policies that apply to it."""
-        definition = merged_definition(*self.policies_of_queue(queue))
+    def effective_settings(self, queue: QueueRecord, definition: dict[str, Any] | None = None) -> QueueSettings:
+        """What counts for the queue now: its arguments and the policies that apply to it, or what they would say."""
+        if definition is None:
+            definition = merged_definition(*self.policies_of_queue(queue))
         return effective_settings(queue.settings, queue.arguments, definition)
 
     def leader_locator(self, name: str, arguments: Mapping[str, Any]) -> str:

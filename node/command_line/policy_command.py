@@ -53,6 +53,63 @@ def set_policy(
     click.echo(f"{_kind(operator)} '{name}' is set in vhost '{vhost}'")
 
 
+@command.command("try")
+@click.argument("name")
+@click.argument("pattern")
+@click.argument("definition", metavar="DEFINITION-JSON")
+@_of_a_kind
+@click.option("--priority", type=int, default=0, show_default=True, help="The highest of those that match counts.")
+@click.option("--apply-to", type=click.Choice(APPLY_TO), default="all", show_default=True, help="What it is for.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="At most so many queues.")
+@click.option("--json", "as_json", is_flag=True, help="As JSON, for scripts.")
+@as_administrator
+def try_policy(
+    name: str, pattern: str, definition: str, vhost: str, operator: bool, priority: int, apply_to: str, limit: int,
+    as_json: bool, address: str, user: str, password: str,
+) -> None:  # fmt: skip
+    """Say what setting policy NAME would change at once, and set nothing.
+
+    Which queues, how many of their messages would expire or be dropped, and which leases would begin anew; as long as
+    no client does anything. Arguments as for set.
+    """
+    content = {"pattern": pattern, "definition": _parsed(definition), "priority": priority, "apply-to": apply_to}
+    path = f"{_path(operator, vhost, name)}/try?limit={limit}"
+    found = manage("POST", address, path, content, user, password)
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+        return
+    table = Table(box=box.SIMPLE)
+    for heading in ("queue", "changes", "expire", "stay behind", "drop", "lease"):
+        table.add_column(heading)
+    for row in found["queues"]:
+        table.add_row(*map(Text, _tried_cells(row)))
+    totals = found["totals"]
+    if totals["queues"]:
+        console().print(table)
+    click.echo(
+        f"{totals['queues']} queues would have other settings; at once {totals['expire']} messages would expire, "
+        f"{totals['behind']} more would stay behind live ones, delivered to nobody, {totals['drop']} would be dropped, "
+        f"and {totals['leases_begin_anew']} leases would begin anew"
+    )
+    if found["left_out"]:
+        click.echo(f"{found['left_out']} more queues; --limit says how many are shown")
+    for shard in found["unknown_shards"]:
+        click.echo(f"not in these numbers: no node with a replica of shard {shard} has answered", err=True)
+
+
+def _tried_cells(row: dict[str, Any]) -> tuple[str, ...]:
+    changes = ", ".join(f"{name} {json.dumps(was)} -> {json.dumps(new)}" for name, (was, new) in row["changes"].items())
+    if "unknown" in row:
+        return row["name"], changes, "?", "?", "?", row["unknown"]
+    lease = row["lease"]
+    text = "-" if lease is None else f"{_lease_end(lease['ends_in_ms'])} -> {_lease_end(lease['would_end_in_ms'])}"
+    return row["name"], changes, str(row["expire"]), str(row["behind"]), str(row["drop"]), text
+
+
+def _lease_end(milliseconds: int | None) -> str:
+    return "no end" if milliseconds is None else f"{milliseconds / 1000:g} s"
+
+
 @command.command("list")
 @_of_a_kind
 @click.option("--json", "as_json", is_flag=True, help="As JSON, for scripts.")

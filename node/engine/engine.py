@@ -195,7 +195,10 @@ class Engine:
         shard = self.shards.get(id)
         if id not in self.host.groups:
             return True
-        return index <= self.host.groups[id].applied and (shard is None or index not in shard.live_entries())
+        group = self.host.groups[id]
+        if index > group.applied or group.holds_pieces(index):
+            return False
+        return shard is None or index not in shard.live_entries()
 
     def receive(self, peer: int, frame: Frame, now_ms: int) -> None:
         """A frame of a peer."""

@@ -53,6 +53,10 @@ class ReplicatedShard:
         """See `ShardHandle.publish`."""
         self._host.submit(self.shard_id, parts, size_bytes, parts[0][0] == commands.PUBLISH_GUARDED, done)
 
+    def publish_in_pieces(self, parts: list[bytes], size_bytes: int, done: OnDone | None) -> None:
+        """See `ShardHandle.publish_in_pieces`."""
+        self._host.submit_large(self.shard_id, parts, size_bytes, parts[0][0] == commands.PUBLISH_GUARDED, done)
+
     def entry(self, index: int) -> bytes:
         """See `ShardHandle.entry`."""
         session = self._session

@@ -75,6 +75,7 @@ def _policies(what: str, who: Who, about: str) -> tuple[Route, ...]:
         Route("GET", one, who, f"{what}.get", f"one of the {about}"),
         Route("PUT", one, who, f"{what}.put", "set it"),
         Route("DELETE", one, who, f"{what}.delete", "clear it"),
+        Route("POST", f"{one}/try", who, f"{what}.try", "what setting it would change at once; ?limit= of queues"),
     )
 
 
@@ -167,6 +168,11 @@ ROUTES: Final[tuple[Route, ...]] = (
     Route("GET", "/api/mayfly/queues", READERS, "times.list", "all queues with their deadlines and leases"),
     Route("GET", "/api/mayfly/queues/{vhost}", READERS, "times.list", "those of a vhost"),
     Route("GET", "/api/mayfly/queues/{vhost}/{name}", READERS, "times.get", "one queue with its times and settings"),
+    Route(
+        "GET", "/api/mayfly/forecast", READERS, "forecast.get",
+        "what will expire, become due or be retried, which leases end; ?within_ms= may be repeated, ?limit= of queues",
+    ),
+    Route("GET", "/api/mayfly/forecast/{vhost}", READERS, "forecast.get", "the same of a vhost"),
     Route("GET", _SCHEDULED, READERS, "schedules.list", "what waits for its time, in order of due times"),
     Route("DELETE", _SCHEDULED + "/{message_id}", READERS, "schedules.cancel", "cancel what waits under an id"),
     Route("PUT", _SCHEDULED + "/{message_id}", READERS, "schedules.reschedule", "have it due at another time"),

@@ -153,7 +153,8 @@ class _PolicyPages:
         return answer(NOT_FOUND, HTTPStatus.NOT_FOUND) if found is None else one(request, found)
 
     async def _put(self, request: web.Request, _user: User) -> web.Response:
-        wish = _wish(await request.read(), request.match_info["vhost"], request.match_info["name"], self._operator)
+        vhost, name = request.match_info["vhost"], request.match_info["name"]
+        wish = policy_wish(await request.read(), vhost, name, self._operator)
         return answered(*await self._port.set_policy(wish))
 
     async def _delete(self, request: web.Request, _user: User) -> web.Response:
@@ -161,7 +162,7 @@ class _PolicyPages:
         return answered(*await self._port.clear_policy(vhost, name, self._operator))
 
 
-def _wish(body: bytes, vhost: str, name: str, operator: bool) -> PolicyWish:
+def policy_wish(body: bytes, vhost: str, name: str, operator: bool) -> PolicyWish:
     """The policy in the body of a PUT, its values unchecked. Raises ValueError with a text for the client."""
     content = object_in(body)
     check_spelling(content, *_FIELDS)

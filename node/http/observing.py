@@ -10,6 +10,7 @@ from aiohttp import web
 from mayfly.node.http.answers import JSON, answer, json_of
 from mayfly.node.http.metrics import CONTENT_TYPE, MetricsPage, rendered
 from mayfly.node.http.open_pages import OpenPages
+from mayfly.node.http.outlook import forecast_wish
 from mayfly.node.http.page_queue import Made, PageQueue, TooManyWait
 from mayfly.node.http.routes import Routes
 from mayfly.node.operating.ports.metrics import LEFT_OUT
@@ -28,6 +29,8 @@ PAGES: Final = {
     "/queues/{vhost}/{name}": "one queue, the default vhost is %2F; ?fresh=true waits for news",
     "/metrics/per-queue": "metrics of the queues whose shards this node leads; ?vhost= ?queue=name (may be repeated) "
     f"?limit={USUAL_QUEUES}",
+    "/metrics/forecast": "what will happen by itself to the queues whose shards this node leads; ?vhost= ?within_ms= "
+    "(may be repeated) ?limit=",
     "/metrics/per-object": "metrics with RabbitMQ's names, of the same queues one by one; ?vhost= ?queue= ?limit=",
     "/metrics/detailed": "the same of some families, as in RabbitMQ; ?family= may be repeated; ?vhost= ?queue= ?limit=",
 }
@@ -56,6 +59,7 @@ class ObservingPages:
         """Put the pages where clients find them."""
         for path, handler in (
             ("/metrics", self._metrics), ("/metrics/per-queue", self._queue_metrics),
+            ("/metrics/forecast", self._forecast),
             ("/metrics/per-object", self._per_object), ("/metrics/detailed", self._detailed), ("/status", self._status),
             ("/queues", self._queues), ("/queues/{vhost}/{name}", self._queue),
         ):  # fmt: skip
@@ -129,6 +133,19 @@ class ObservingPages:
             # That takes 0.1 ms a queue; the rows are nobody else's.
             page = await asyncio.to_thread(lambda: rendered(self._provider.queue_metrics(rows, left_out)))
             return Made(page, CONTENT_TYPE)
+
+        return (await self._page_queue.get(_name(request), make)).response()
+
+    async def _forecast(self, request: web.Request) -> web.Response:
+        _check(request, {"vhost", "within_ms", "limit"})
+        try:
+            wish = forecast_wish(request, request.query.getall("vhost", []) or None, led_here=True)
+        except ValueError as error:
+            raise _BadRequest(str(error)) from None
+
+        async def make() -> Made:
+            metrics = await self._provider.forecast_metrics(wish)
+            return Made(await asyncio.to_thread(rendered, metrics), CONTENT_TYPE)
 
         return (await self._page_queue.get(_name(request), make)).response()
 

@@ -28,6 +28,7 @@ from mayfly.node.http.observing import ObservingPages
 from mayfly.node.http.open_pages import LOOPBACK, OpenPages
 from mayfly.node.http.operating import PAGES as OPERATOR_PAGES
 from mayfly.node.http.operating import OperatorPages
+from mayfly.node.http.outlook import OutlookPages
 from mayfly.node.http.page_queue import PageQueue
 from mayfly.node.http.routes import Routes
 from mayfly.node.http.schedules import SchedulePages
@@ -42,6 +43,7 @@ from mayfly.node.operating.ports.checks import ChecksPort
 from mayfly.node.operating.ports.definitions import DefinitionsPort
 from mayfly.node.operating.ports.management import ManagementPort
 from mayfly.node.operating.ports.operator import OperatorPort
+from mayfly.node.operating.ports.outlook import OutlookPort
 from mayfly.node.operating.ports.parameters import ParametersPort
 from mayfly.node.operating.ports.schedules import SchedulePort
 from mayfly.node.operating.ports.status import StatusProvider
@@ -79,6 +81,7 @@ class PagePorts:
     checks: ChecksPort | None = None
     parameters: ParametersPort | None = None
     schedules: SchedulePort | None = None
+    outlook: OutlookPort | None = None
     streams: StreamPort | None = None
 
 
@@ -195,6 +198,8 @@ class HttpServer:
             handlers |= ParameterPages(ports.parameters).handlers()
         if ports.schedules is not None:
             handlers |= SchedulePages(ports.schedules).handlers()
+        if ports.outlook is not None:
+            handlers |= OutlookPages(ports.outlook, management).handlers()
         if ports.streams is not None:
             handlers |= StreamPages(ports.streams).handlers()
         gate = Gate(management)

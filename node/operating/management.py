@@ -117,11 +117,11 @@ class Management:
     async def set_policy(self, wish: PolicyWish) -> Answer:
         """See `ManagementPort.set_policy`."""
         try:
-            command = _command(wish)
+            command = policy_command(wish)
             check_policy(command, self._catalog.policies(command.vhost, command.operator))
             checked_size(command.definition, "definition")
         except Refusal as refusal:
-            return _refused(refusal)
+            return refused_policy(refusal)
         except ValueError as error:
             return bad_request(f"Validation failed\n\n{error}\n")
         result = await self._cluster.command(command)
@@ -203,6 +203,20 @@ class Management:
         """See `ManagementPort.exchange_stats`."""
         return await self._messages.of_exchanges(names)
 
+    async def delayed(self, names: Sequence[tuple[str, str]]) -> dict[tuple[str, str], dict[str, Any]]:
+        """See `ManagementPort.delayed`."""
+        named = [self._catalog.delay_queue(vhost, name) for vhost, name in names]
+        records = [record for record in named if record is not None]
+        rows = await self._queues.delayed(records) if records else {}
+        return {
+            (record.vhost, record.name): {
+                "messages_delayed": rows[record.id]["scheduled"],
+                "next_due_in_ms": rows[record.id].get("next_due_in_ms"),
+            }
+            for record in records
+            if record.id in rows
+        }
+
     async def _totals_of(self, user: str) -> dict[str, Any]:
         vhosts = self.vhosts_seen(user)
         totals = TotalsOfUser(self._engine, vhosts, user)
@@ -269,7 +283,7 @@ def _without(unknown: Iterable[int]) -> dict[str, Any]:
     return {"unknown_shards": shards} if shards else {}
 
 
-def _command(wish: PolicyWish) -> SetPolicy:
+def policy_command(wish: PolicyWish) -> SetPolicy:
     """The command for what is asked for, as far as the types of the values go. Raises Refusal."""
     if not isinstance(wish.pattern, str):
         raise Refusal(
@@ -298,10 +312,11 @@ def _shown(record: PolicyRecord) -> dict[str, Any]:
 
 
 def _failed(result: object) -> Answer:
-    return _refused(result) if isinstance(result, Refusal) else in_doubt()
+    return refused_policy(result) if isinstance(result, Refusal) else in_doubt()
 
 
-def _refused(refusal: Refusal) -> Answer:
+def refused_policy(refusal: Refusal) -> Answer:
+    """What is answered to a policy that can't be."""
     if refusal.code == NOT_ALLOWED:
         return no_such(refusal.text)
     return bad_request(f"Validation failed\n\n{refusal.text}\n")

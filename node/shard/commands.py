@@ -8,8 +8,10 @@ without harm.
 
 from collections.abc import Sequence
 from struct import Struct
+from struct import error as StructError  # noqa: N812  (it is an exception class)
 from typing import Final
 
+from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.message import DELIVERED_ELSEWHERE, Message
 from mayfly.node.shard.outbox import LETTER, item_kind, item_priority
 from mayfly.node.shard.packing import pack_numbers
@@ -482,6 +484,23 @@ def end_of(data: bytes, position: int) -> int:
         size_bytes: int = TRANSACTION_HEAD.unpack_from(data, position)[2]
         return position + TRANSACTION_HEAD.size + size_bytes
     return position + _SIZES[kind]
+
+
+def check_without_body(data: bytes, start: int, end: int) -> None:
+    """Raise ShardError unless one PUBLISH or PUBLISH_LATER, which may be guarded, stands between ``start`` and ``end``,
+    and nothing but its body beyond ``data`` (see `cluster.group.pieces`)."""
+    try:
+        position = start
+        if data[position] == PUBLISH_GUARDED:
+            position += LIST_HEAD.size
+        if data[position] not in (PUBLISH, PUBLISH_LATER):
+            raise ShardError(f"command {data[position]} from {start} to {end} in an entry of {len(data)} bytes")
+        stop = end_of(data, position)
+        body_length = PUBLISH_HEAD.unpack_from(data, position)[4]
+    except (IndexError, StructError) as error:
+        raise ShardError(f"batch from {start} to {end} in an entry of {len(data)} bytes: {error}") from error
+    if stop != end or stop - body_length > len(data):
+        raise ShardError(f"PUBLISH from {start} to {stop}, {end} expected, in an entry of {len(data)} bytes")
 
 
 class LetterContent:

@@ -52,8 +52,12 @@ def drain(state: State, queue: Queue, at_least: int = 0) -> None:
         room = most - len(lane.items)
         if room <= 0:
             return
-        for message in queue.take_scheduled(MAX_NUMBER, room):
+        digests: list[bytes] = []
+        leaving = queue.take_scheduled(MAX_NUMBER, room, digests)
+        for message, digest in zip(leaving, digests, strict=True):
             state.outbox.put_in_lane(lane.target_shard, queue.queue_id, as_item(message, SCHEDULED))
+            if digest:
+                lane.note_digest(digest)
     if moving.end_sequence == 0:
         moving.end_sequence = put_mark(state, queue, END)
 
@@ -96,6 +100,7 @@ def take_in_lane(state: State, queue: Queue, most: int) -> bool:
         return True
     received = queue.received.get(state.shard_id, 0)
     while lane.items and most > 0:
+        digest = lane.first_digest()
         item = state.outbox.take_from_lane(lane)
         most -= 1
         kind = item_kind(item)
@@ -107,7 +112,7 @@ def take_in_lane(state: State, queue: Queue, most: int) -> bool:
             message = message.enqueued_at(state.time_ms, queue.deadline_ms(state.time_ms, message.ttl_ms))
             message = message.with_priority(item_priority(item))
             queue.enqueued += 1
-        put(queue, message, kind)
+        put(queue, message, kind, digest)
     state.touch(queue)
     queue.note_received(state.shard_id, max(received, lane.first_sequence - 1))
     return not lane.items

@@ -8,6 +8,7 @@ from collections import deque
 from typing import Final
 
 from mayfly.node.shard.message import Message
+from mayfly.node.shard.message_id import NO_DIGEST
 from mayfly.node.shard.settings import ShardQueueSettings
 
 EXPIRED: Final = "expired"
@@ -40,6 +41,10 @@ ALL_REASONS: Final = (*REASONS, DUE)
 """In the order of a snapshot's numbers."""
 
 
+_NO_DIGESTS: Final[dict[int, bytes]] = {}
+"""What all lanes without any have in common; never changed."""
+
+
 class Death:
     """One message that died in ``queue_id`` at ``time_ms`` for ``reason`` (RULES D2), or is DUE.
 
@@ -67,16 +72,30 @@ class Lane:
     Sequences count from 1 without gaps and never start again: the target remembers the highest. An item is
     where the content stands in this shard's log (of a dead letter, in the ROUTE entry), and what it is (`item_kind`).
 
+    ``digests``, by sequence: of the ids of items that wait for their time, for a queue that comes back before they have
+    gone (`node.shard.message_id`).
+
     ``target_shard`` is where the queue was when the lane was filled; it may have moved since.
     """
 
-    __slots__ = ("first_sequence", "items", "target_queue", "target_shard")
+    __slots__ = ("digests", "first_sequence", "items", "target_queue", "target_shard")
 
     def __init__(self, target_shard: int, target_queue: int) -> None:
         self.target_shard = target_shard
         self.target_queue = target_queue
         self.first_sequence = 1
         self.items: deque[Message] = deque()
+        self.digests = _NO_DIGESTS
+
+    def note_digest(self, digest: bytes) -> None:
+        """The last item is SCHEDULED, and this the digest of its id."""
+        if not self.digests:
+            self.digests = {}
+        self.digests[self.last_sequence()] = digest
+
+    def first_digest(self) -> bytes:
+        """That of the first item."""
+        return self.digests.get(self.first_sequence, NO_DIGEST) if self.digests else NO_DIGEST
 
     def last_sequence(self) -> int:
         """Of the last item, or the one before the next if there is none."""
@@ -163,6 +182,8 @@ class Outbox:
     def take_from_lane(self, lane: Lane) -> Message:
         """The first item of a lane leaves it."""
         item = lane.items.popleft()
+        if lane.digests:
+            lane.digests.pop(lane.first_sequence, None)
         lane.first_sequence += 1
         self.in_lanes -= 1
         if not lane.items:

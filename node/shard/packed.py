@@ -20,6 +20,7 @@ COLUMNS_WITHOUT_ACQUIRED: Final = 10
 """In snapshots of shards below `cluster.versions.LEVEL_FAILED_DELIVERIES`: all returns counted, so how often a message
 came back is its ``delivery_count``."""
 INDEX: Final = 0
+OFFSET: Final = 1
 BODY_LENGTH: Final = 4
 ENQUEUED_MS: Final = 5
 DEADLINE_MS: Final = 6
@@ -28,6 +29,7 @@ STREAM_OFFSET: Final = DELIVERY_COUNT
 """In a stream (`Message.stream_offset`)."""
 TTL_MS: Final = 8
 PRIORITY: Final = 9
+ACQUIRED_COUNT: Final = 10
 AS_PACKED: Final = -2
 """A ``queue_ttl_ms``: deadlines are those in the column."""
 _HEAD: Final = struct.Struct("<qB")
@@ -78,8 +80,15 @@ def check_column(column: object, count: int) -> None:
 
 def unpack_column(column: object, count: int) -> Iterable[int]:
     """The numbers of a ``pack_column``; ShardError when they are not ``count``."""
+    least, numbers = raw_column(column, count)
+    return repeat(least, count) if numbers is None else [least + number for number in numbers]
+
+
+def raw_column(column: object, count: int) -> "tuple[int, array[int] | None]":
+    """The least number of a ``pack_column``, and how much each is above it, None where all are the same; ShardError
+    when they are not ``count``."""
     if isinstance(column, int):
-        return repeat(column, count)
+        return column, None
     check_column(column, count)
     assert isinstance(column, bytes)
     least, width = _HEAD.unpack_from(column)
@@ -87,7 +96,7 @@ def unpack_column(column: object, count: int) -> Iterable[int]:
     numbers.frombytes(column[_HEAD.size :])
     if _SWAP:
         numbers.byteswap()
-    return [least + number for number in numbers]
+    return least, numbers
 
 
 def number_in(column: object, place: int) -> int:
@@ -158,6 +167,14 @@ class Packed:
         numbers = unpack_column(column, self.size)
         return numbers if self.there is None else compress(numbers, self.there)
 
+    def raw(self, number: int) -> "tuple[int, array[int] | None]":
+        """The same as `raw_column`, of those that are there."""
+        if self.there is None:
+            return raw_column(self.columns[number], self.size)
+        numbers = list(self.column(number))
+        least = min(numbers, default=0)
+        return least, array("Q", [each - least for each in numbers])
+
     def last(self, number: int) -> int:
         """The last of what stands in one column, of all that were packed."""
         return number_in(self.columns[number], self.size - 1)
@@ -201,6 +218,10 @@ class Packed:
             column = self.columns[number]
             columns.append(column if isinstance(column, int) else pack_column(list(self.column(number))))
         return Packed(self.count, columns, self.queue_ttl_ms)
+
+    def at(self, number: int, place: int) -> int:
+        """What stands in one column of the message in that place."""
+        return number_in(self.columns[number], place)
 
     def retime(self, queue_ttl_ms: int) -> None:
         """Deadlines are by this TTL of the queue from now on, -1 for none (RULES T12)."""

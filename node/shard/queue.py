@@ -345,11 +345,12 @@ class Queue(Counts):
             self.schedule = None
         return taken
 
-    def take_scheduled(self, until_ms: int, most: int) -> list[Message]:
-        """The first of what is scheduled, at most so many, that are due then; they leave."""
+    def take_scheduled(self, until_ms: int, most: int, digests: list[bytes] | None = None) -> list[Message]:
+        """The first of what is scheduled, at most so many, that are due then; they leave. The digests of their ids go
+        into ``digests``."""
         if self.schedule is None:
             return []
-        taken = self.schedule.take(until_ms, most)
+        taken = self.schedule.take(until_ms, most, digests)
         if not self.schedule.count:
             self.schedule = None
         return taken

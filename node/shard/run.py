@@ -23,6 +23,11 @@ def place_of(message: Message) -> int:
     return message.enqueued_ms << TIME_SHIFT | message.index << _INDEX_SHIFT | message.offset
 
 
+def due_of(place: int) -> int:
+    """When what stands in that place is due."""
+    return place >> TIME_SHIFT
+
+
 def place_from(due_ms: int, index: int, offset: int) -> int:
     """The same of its numbers."""
     return due_ms << TIME_SHIFT | index << _INDEX_SHIFT | offset

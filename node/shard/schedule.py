@@ -150,15 +150,15 @@ class Schedule:
             return self.run_places[0] >> TIME_SHIFT
         return self.young[0].enqueued_ms if self.young else NEVER
 
-    def take(self, until_ms: int, most: int) -> list[Message]:
-        """The first ones, at most so many, that are due then; they leave."""
+    def take(self, until_ms: int, most: int, digests: list[bytes] | None = None) -> list[Message]:
+        """The first ones, at most so many, that are due then; they leave. Their ids' digests go into ``digests``."""
         taken: list[Message] = []
         while len(taken) < most:
             left = most - len(taken)
             if self.run_places and (not self.places or self.run_places[0] < self.places[0]):
-                before = self._take_from_run(until_ms, left, taken)
+                before = self._take_from_run(until_ms, left, taken, digests)
             else:
-                before = self._take_young(until_ms, left, taken)
+                before = self._take_young(until_ms, left, taken, digests)
             if not before:
                 break
         self.count -= len(taken)
@@ -166,7 +166,7 @@ class Schedule:
             self.body_bytes -= message.body_length
         return taken
 
-    def _take_young(self, until_ms: int, most: int, taken: list[Message]) -> int:
+    def _take_young(self, until_ms: int, most: int, taken: list[Message], digests: list[bytes] | None) -> int:
         """How many of the young come next."""
         young = self.young
         stop = min(most, len(young))
@@ -175,13 +175,16 @@ class Schedule:
         if stop and young[stop - 1].enqueued_ms > until_ms:
             stop = bisect_left(self.places, until_ms + 1 << TIME_SHIFT, 0, stop)
         taken += young[:stop]
-        self._forget(self.digests[:stop])
+        left = self.digests[:stop]
+        self._forget(left)
+        if digests is not None:
+            digests += left
         del young[:stop]
         del self.places[:stop]
         del self.digests[:stop]
         return stop
 
-    def _take_from_run(self, until_ms: int, most: int, taken: list[Message]) -> int:
+    def _take_from_run(self, until_ms: int, most: int, taken: list[Message], digests: list[bytes] | None) -> int:
         """How many of the first run come next."""
         run = self.runs.pop(0)
         self.run_places.pop(0)
@@ -211,8 +214,11 @@ class Schedule:
             total += count
             if count:
                 run.advance(count)
-        if run.digests:
-            self._forget(run.take_digests(total))
+        if run.digests or digests is not None:
+            left = run.take_digests(total)
+            self._forget(left)
+            if digests is not None:
+                digests += left
         if run.items:
             self._enter(run)
         return total
@@ -253,7 +259,7 @@ class Schedule:
         places = run.places_of(digest, most)
         if not places:
             return
-        number = self.runs.index(run)
+        number = bisect_left(self.run_places, place_of(run.first()))
         del self.runs[number]
         del self.run_places[number]
         removed += run.remove(places)

@@ -102,7 +102,7 @@ class Shard:
         state = self._state
         data = state.data
         if not 0 <= start <= end <= len(data):
-            raise ShardError(f"batch from {start} to {end} in an entry of {len(data)} bytes")
+            commands.check_without_body(data, start, end)
         results: list[object] = []
         position = start
         try:
@@ -298,6 +298,13 @@ class Shard:
     def next_lease_due_ms(self) -> int:
         """The lease time at which the next lease runs out, -1 for never as things are."""
         return self._state.lease_timers.first()[0]
+
+    def queues_ahead(self, time_ms: int, led_ms: int) -> list[int]:
+        """The ids, ascending, of the queues that have something to do by themselves by then, on either clock."""
+        state = self._state
+        found = {queue_id for queue_id, due_ms in state.message_timers.due.items() if due_ms <= time_ms}
+        found.update([queue_id for queue_id, due_ms in state.lease_timers.due.items() if due_ms <= led_ms])
+        return sorted(found)
 
     # -- reading -------------------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from mayfly.node.http.server import HttpServer, HttpSettings, PagePorts
 from mayfly.node.membership.forming import FORMING, FOUND, Forming
 from mayfly.node.membership.identity import Identity, KnownMembers, MalformedIdentity
 from mayfly.node.operating.ports.metrics import Metric
+from mayfly.node.operating.ports.outlook import ForecastWish
 from mayfly.node.operating.ports.queue_selection import QueueSelection
 from mayfly.node.operating.ports.rabbitmq_metrics import MetricsSelection
 from mayfly.node.settings import NodeSettings
@@ -314,6 +315,10 @@ class _Arrival:
         return {"current": False, "reason": self._forming.describe(_now_ms())}
 
     def queue_metrics(self, rows: Sequence[Mapping[str, Any]], left_out: int) -> Sequence[Metric]:
+        """None."""
+        return []
+
+    async def forecast_metrics(self, wish: ForecastWish) -> Sequence[Metric]:
         """None."""
         return []
 

@@ -56,6 +56,7 @@ _EVENTS: Final = {
     "the wall clock was set by %+d ms since this machine started; this node goes on with the time it had (delete %s "
     "while it is stopped to have it read the wall clock)": "clock.set ms file",
     "the clock can't be kept in %s: %s": "clock.not_kept folder error",
+    "how far clocks are ahead can't be kept in %s: %s": "clock.ahead_not_kept folder error",
     "%s can't be deleted: %s": "clock.not_forgotten file error",
     "most nodes contradict this node's clock; its next start reads the wall clock": "clock.contradicted",
     "publishers are blocked: %s": "alarm.on reasons",

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mayfly.cluster.host.rebuilds import ADVICE, of_nodes
 from mayfly.cluster.transport.counters import PeerCounters
 from mayfly.node.broker.broker import Broker
 from mayfly.node.engine.drain import NOT_DRAINING
@@ -13,11 +14,14 @@ from mayfly.node.engine.engine import Engine
 from mayfly.node.operating.freshness import Freshness
 from mayfly.node.operating.groups import Groups
 from mayfly.node.operating.operator_login import Logins
+from mayfly.node.operating.outlook import Outlooks
 from mayfly.node.operating.ports.metrics import Histogram, Metric
+from mayfly.node.operating.ports.outlook import ForecastWish
 from mayfly.node.operating.ports.queue_selection import QueueSelection
 from mayfly.node.operating.ports.rabbitmq_metrics import MetricsSelection
 from mayfly.node.operating.queues import Queues
 from mayfly.node.operating.turns import STEPS_AT_ONCE, in_turns
+from mayfly.node.operating.views.outlooks import forecast_metrics
 from mayfly.node.operating.views.queue_metrics import queue_metrics
 from mayfly.node.operating.views.rabbitmq_metrics import NodeFigures, catalog_steps, node_metrics
 from mayfly.node.operating.views.rabbitmq_metrics import queue_metrics as rabbitmq_queue_metrics
@@ -56,11 +60,14 @@ class Shown:
 class NodeView:
     """Implements `StatusProvider`, `ThisNode` of `node.operating.management` and `Checked` of its health checks."""
 
-    def __init__(self, node: Shown, freshness: Freshness, groups: Groups, queues: Queues) -> None:
+    def __init__(
+        self, node: Shown, freshness: Freshness, groups: Groups, queues: Queues, outlooks: Outlooks
+    ) -> None:
         self._node = node
         self._freshness = freshness
         self._groups = groups
         self._queues = queues
+        self._outlooks = outlooks
         self._started_s = time.monotonic()
 
     def is_live(self) -> bool:
@@ -72,6 +79,10 @@ class NodeView:
         them, a leader is to be known; the others are for the nodes that have them to say. Alarms don't count: they
         block publishers, on every node, and the consumers that end them need nodes to connect to. A full disk does:
         nothing is served behind it."""
+        beyond_repair = self._node.engine.host.beyond_repair(self._node.now_ms())
+        if beyond_repair:
+            damaged = "; ".join(f"group {id} is damaged on {of_nodes(nodes)}" for id, nodes in beyond_repair.items())
+            return False, f"{damaged}, {ADVICE}"
         if not self._node.catching_up.serving:
             return False, "starting: the catalog is not up to date yet"
         if self._node.engine.no_room is not None:
@@ -158,6 +169,11 @@ class NodeView:
     def queue_metrics(self, rows: Sequence[Mapping[str, Any]], left_out: int) -> Sequence[Metric]:
         """Metrics of these queues."""
         return queue_metrics(rows, left_out)
+
+    async def forecast_metrics(self, wish: ForecastWish) -> list[Metric]:
+        """See `StatusProvider.forecast_metrics`."""
+        told = await self._outlooks.forecast(wish)
+        return forecast_metrics(wish.windows_ms, told["totals"], told["queues"], told["left_out"])
 
     async def freshness(self, vhost: str | None = None, name: str | None = None) -> dict[str, object]:
         """Wait, not long, until what is shown of a queue, or of all, is what the cluster has now."""

@@ -17,6 +17,7 @@ from mayfly.node.operating.management import Management, Told
 from mayfly.node.operating.message_totals import MessageTotals
 from mayfly.node.operating.node_questions import NodeQuestions
 from mayfly.node.operating.operator import Gathered, Operator
+from mayfly.node.operating.outlook import Outlooks
 from mayfly.node.operating.own_token import OwnToken
 from mayfly.node.operating.parameters import Parameters
 from mayfly.node.operating.queues import Queues
@@ -52,7 +53,8 @@ class Pages:
         messages = MessageTotals(questions, broker.traffic, rates, now_ms)
         dead_letters = DeadLetters(engine, sources, questions, now_ms, pump)
         clients = Clients(engine, ClientViews(engine, broker), sources, questions, rates, now_ms)
-        self.view: NodeView = NodeView(shown, freshness, groups, queues)
+        outlooks = Outlooks(engine, sources, questions, now_ms)
+        self.view: NodeView = NodeView(shown, freshness, groups, queues, outlooks)
         copies = DataCopies(engine, freshness, groups, questions, shown.control.copy_data)
         gathered = Gathered(freshness, groups, dead_letters, copies)
         operator = Operator(engine, shown.logins, cluster, gathered, now_ms, shown.control, own_token)
@@ -67,5 +69,6 @@ class Pages:
         checks = HealthChecks(engine, self.view, [files.certificate for files in tls_files if files is not None])
         parameters = Parameters(engine.catalog, management, access)
         self.ports: PagePorts = PagePorts(
-            self.view, operator, management, access, definitions, topology, checks, parameters, schedules, streams
+            self.view, operator, management, access, definitions, topology, checks, parameters, schedules,
+            outlooks, streams,
         )

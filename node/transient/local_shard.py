@@ -231,6 +231,10 @@ class LocalHandle:
         self._local.submit(self._session, parts, parts[0][0] == commands.PUBLISH_GUARDED, done)
         self._wake()
 
+    def publish_in_pieces(self, parts: list[bytes], size_bytes: int, done: OnDone | None) -> None:
+        """See `ShardHandle.publish_in_pieces`: it has no log, and takes it whole."""
+        self.publish(parts, size_bytes, done)
+
     def entry(self, index: int) -> bytes:
         """See `ShardHandle.entry`."""
         return self._local.entry(index)

@@ -62,6 +62,10 @@ class RemoteShard:
         """See `ShardHandle.publish`."""
         self._add(b"".join(parts), parts[0][0] == PUBLISH_GUARDED, done)
 
+    def publish_in_pieces(self, parts: list[bytes], size_bytes: int, done: OnDone | None) -> None:
+        """See `ShardHandle.publish_in_pieces`: it has no log, and takes it whole."""
+        self.publish(parts, size_bytes, done)
+
     def entry(self, index: int) -> bytes:
         """See `ShardHandle.entry`; answers for the notice that is being handled."""
         if index != self._payload_index:

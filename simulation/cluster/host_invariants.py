@@ -22,6 +22,8 @@ class HostObserver(RaftObserver):
         self.group = group
         self.acknowledged: dict[int, int] = {}
         """The last number of each client whose command was answered."""
+        self.bodies: dict[int, bytes] = {}
+        """What stands behind the payload of an entry, in other ones."""
         self.copies: Callable[[int, int], tuple[int, int]] | None = None
         """How many disks of voters hold (index, term), and how many would be a majority; None: not to be checked."""
         self._hard_states: dict[tuple[int, int], tuple[int, int, int]] = {}
@@ -101,9 +103,13 @@ class HostObserver(RaftObserver):
 
     def payload_read(self, node: int, index: int, data: bytes) -> None:
         """A payload was read back from the log of a node."""
-        known = self.applied.get(index)
-        if known is not None and known.data != data:
+        if not self.is_payload(index, data):
             raise InvariantError(f"node {node} served a damaged entry {index} of group {self.group}")
+
+    def is_payload(self, index: int, data: bytes) -> bool:
+        """Whether this is the whole payload of an entry, or nobody knows."""
+        known = self.applied.get(index)
+        return known is None or known.data + self.bodies.get(index, b"") == data
 
     def keeps_acknowledged(self, node: int, counters: dict[int, int]) -> None:
         """A replica that is up to date has every command that was answered."""

@@ -46,6 +46,16 @@ def encode_command(kind: int, first: int = 0, second: int = 0, padding: int = 0)
     return _COMMAND.pack(kind, first, second, padding) + bytes(padding)
 
 
+def large_body(first: int, second: int, padding: int) -> bytes:
+    """What stands behind a command that goes in pieces: nobody else's is the same."""
+    return (struct.pack("<II", first, second) * (padding // 8 + 1))[:padding]
+
+
+def encode_large(kind: int, first: int, second: int, padding: int) -> list[bytes]:
+    """The same command with a body that may go in pieces."""
+    return [_COMMAND.pack(kind, first, second, padding), large_body(first, second, padding)]
+
+
 class Directory:
     """Who is a member, as `node.catalog.members` keeps it: ids only grow, removed ones are remembered, data has names.
 
@@ -245,7 +255,7 @@ class ChainMachine:
     """The state machine of one group on one node.
 
     `applying(index, data)` is called before an entry is applied, `applied(index, digest)` after it and after a
-    snapshot was restored.
+    snapshot was restored. In `bodies` is noted what stands behind an entry's own payload, in other entries.
     """
 
     def __init__(
@@ -253,7 +263,9 @@ class ChainMachine:
         directory: Directory | None,
         applying: Callable[[int, bytes], None],
         applied: Callable[[int, bytes], None],
+        bodies: dict[int, bytes] | None = None,
     ) -> None:
+        self.bodies = {} if bodies is None else bodies
         self.directory = directory
         self.index = 0
         """Index of the last entry that was not empty."""
@@ -290,6 +302,10 @@ class ChainMachine:
         while start < end:
             kind, first, second, padding = _COMMAND.unpack_from(data, start)
             start += _COMMAND.size + padding
+            if start > len(data):
+                if start != end:
+                    raise InvariantError(f"entry {self.index}: a body ends at {start}, its pieces at {end}")
+                self.bodies[self.index] = large_body(first, second, padding)
             outcome = second
             if kind in (COMMAND, KEEP):
                 last = self.counters.get(first, 0)

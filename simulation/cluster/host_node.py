@@ -61,6 +61,8 @@ class Client:
         self.number = number
         self.given = 0
         self.done = 0
+        self.waits_for_pieces = False
+        """What is given meanwhile might overtake a command that goes in pieces: nothing is."""
 
     @property
     def waits(self) -> bool:
@@ -177,6 +179,7 @@ class HostNode:
             self.directory if group == CATALOG else None,
             lambda index, data: observer.applying(self.id, Entry(self._term(group, index), index, 0, data)),
             lambda index, digest: observer.has_state(self.id, index, digest),
+            observer.bodies,
         )
         return self.machines[group]
 
@@ -203,13 +206,14 @@ class HostNode:
     def say_something(self, group: int, padding: int, keep: bool) -> None:
         """The next command of this node's client, unless many wait already."""
         client = self.clients[group]
-        if client.given - client.done >= _LONGEST_QUEUE:
+        if client.given - client.done >= _LONGEST_QUEUE or client.waits_for_pieces:
             return
         client.given += 1
         number, observer = client.given, self._world.observers[group]
 
         def answered(result: object) -> None:
             client.done += 1
+            client.waits_for_pieces = client.waits_for_pieces and client.done < client.given
             if client.done != number:
                 raise InvariantError(f"command {number} of client {client.number} was answered as number {client.done}")
             if result != LOST:
@@ -217,9 +221,14 @@ class HostNode:
                 observer.answered(client.number, number, (kind, *rest))
                 self._world.count("answered")
 
-        command = commands.encode_command(
-            commands.KEEP if keep else commands.COMMAND, client.number, number, padding
-        )
+        kind = commands.KEEP if keep else commands.COMMAND
+        if 0 < self._world.scenario.profile.piece_bytes < padding:
+            client.waits_for_pieces = True
+            parts = commands.encode_large(kind, client.number, number, padding)
+            self.host.submit_large(group, parts, sum(map(len, parts)), True, answered)
+            self._world.count("in pieces")
+            return
+        command = commands.encode_command(kind, client.number, number, padding)
         self.host.submit(group, [command], len(command), True, answered, number % 3 > 0)
 
     def read_back(self, group: int, choice: int) -> None:
@@ -282,7 +291,7 @@ class HostNode:
                 known = observer.applied.get(echo.index)
                 # What the replica here has kept for it comes without a digest, and is read from its log.
                 digest = echo.digest or payload_digest(self.host.sessions[group].payload(echo.index))
-                if known is None or payload_digest(known.data) != digest:
+                if known is None or payload_digest(known.data + observer.bodies.get(echo.index, b"")) != digest:
                     raise InvariantError(f"node {self.id} is told another payload of entry {echo.index}")
 
     def group_session_lost(self, group: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from random import Random
 
+from mayfly.cluster.group.pieces import PIECE_BYTES
 from mayfly.cluster.group.settings import GroupSettings
 from simulation.cluster import faults
 from simulation.cluster.disk import DiskProfile
@@ -38,6 +39,8 @@ class HostProfile:
     refusal_ms: int = 1_500
     everywhere: bool = True
     """Whether every node has a replica of every group, and not of the first alone (`LEVEL_FEEDS`)."""
+    piece_bytes: int = 0
+    """Of commands that go in pieces; 0: none do."""
     nodes_per_domain: int = 1
     """So many nodes, in the order of their ids, are in one failure domain, and the directory knows it."""
 
@@ -59,6 +62,7 @@ class HostProfile:
             compact_entries=self.compact_entries,
             inflight_bytes=self.inflight_bytes,
             refusal_ms=self.refusal_ms,
+            piece_bytes=self.piece_bytes or PIECE_BYTES,
         )
 
 
@@ -117,6 +121,7 @@ def draw_scenario(seed: int) -> HostScenario:
             compact_entries=random.choice((8, 8, 20, 10_000)),
             cache_bytes=random.choice((0, 3_000, 1 << 20)),
             everywhere=everywhere,
+            piece_bytes=stream(seed, "host pieces").choice((0, 7, 40, 149)),
         ),
         links=LinkProfile(
             base_us=random.choice((500, 5_000)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from pamqp import commands
 from pamqp.base import Frame
@@ -21,6 +21,7 @@ from simulation.node.history import (
     REQUEUE,
     RETURNED,
     ROLLED_BACK,
+    Cancel,
     Delivery,
     Exchange,
     Publish,
@@ -40,8 +41,12 @@ class Founder(Actor):
     def begin(self) -> None:
         topology = self.world.topology
         steps: list[Frame] = [
-            commands.Exchange.Declare(0, exchange, "fanout", durable=True)
-            for exchange in topology.exchanges
+            commands.Exchange.Declare(
+                0, exchange.name, "x-delayed-message", durable=True, arguments={"x-delayed-type": "fanout"}
+            )
+            if exchange.delays
+            else commands.Exchange.Declare(0, exchange.name, "fanout", durable=True)
+            for exchange in topology.exchanges.values()
         ]
         plans = [plan for plan in topology.queues.values() if plan.expires_ms is None]
         steps += [
@@ -142,10 +147,62 @@ class Publisher(Actor):
                 self.world.completed(publish, RETURNED)
 
 
+_CANCELLED: Final = 0.2
+"""So many publishes of a scheduler are followed by a cancel."""
+
+
 class Scheduler(Publisher):
-    """Publishes to a queue that allows schedules: most messages say when they are due."""
+    """Publishes to a queue that allows schedules: most messages say when they are due, and some are cancelled."""
 
     delays_ms = (0, 0, 60, 300, 300, 900, 1_600)
+
+    def __init__(
+        self, world: World, name: str, targets: list[Publisher.Target], gap_us: int, until_us: int
+    ) -> None:
+        super().__init__(world, name, targets, gap_us, until_us)
+        self.cancels: dict[int, Cancel] = {}
+
+    def begin(self) -> None:
+        self.cancels = {}
+        super().begin()
+
+    def publish(self, target: Publisher.Target) -> None:
+        """Publish one message; now and then cancel one from before as well."""
+        super().publish(target)
+        if self.client is None or self.random.random() > _CANCELLED:
+            return
+        world = self.world
+        queue = target[2][0]
+        message_id = world.next_message - self.random.choice((0, 1, 2, 5))
+        known = world.history.publishes.get(message_id)
+        if known is None or queue not in known.queues:
+            return
+        cancel = Cancel(message_id, queue, world.queue.now_us)
+        world.history.cancels.append(cancel)
+        properties = commands.Basic.Properties(headers={"x-schedule-cancel": str(message_id)})
+        self.cancels[self.client.publish(target[0], target[1], b"", properties)] = cancel
+
+    def on_confirm(self, tag: int, acknowledged: bool) -> None:
+        cancel = self.cancels.pop(tag, None)
+        if cancel is None:
+            super().on_confirm(tag, acknowledged)
+        elif cancel.outcome == IN_DOUBT and acknowledged:
+            self._completed(cancel, CONFIRMED)
+
+    def on_returned(self, message: Message) -> None:
+        headers = message.properties.headers or {}
+        if "x-schedule-cancel" not in headers:
+            super().on_returned(message)
+            return
+        for cancel in self.cancels.values():
+            if cancel.outcome == IN_DOUBT and str(cancel.message_id) == headers["x-schedule-cancel"]:
+                self._completed(cancel, RETURNED)
+                return
+
+    def _completed(self, cancel: Cancel, outcome: str) -> None:
+        cancel.outcome = outcome
+        cancel.completed_us = self.world.queue.now_us
+        self.world.cluster.trace.add("cancel", cancel.message_id, outcome)
 
     def properties(self, publish: Publish) -> commands.Basic.Properties:
         properties = super().properties(publish)
@@ -154,6 +211,18 @@ class Scheduler(Publisher):
         publish.exact = clock_ms < 0 or self.random.random() < 0.7
         headers = {"x-delay": publish.delay_ms} if publish.exact else {"x-deliver-at": clock_ms + publish.delay_ms}
         properties.headers = {**(properties.headers or {}), **headers}
+        return properties
+
+
+class Delayer(Publisher):
+    """Publishes to a delayed exchange: most messages wait in it."""
+
+    delays_ms = (0, 60, 300, 300, 900, 1_600)
+
+    def properties(self, publish: Publish) -> commands.Basic.Properties:
+        properties = super().properties(publish)
+        publish.delay_ms = self.random.choice(self.delays_ms)
+        properties.headers = {**(properties.headers or {}), "x-delay": publish.delay_ms}
         return properties
 
 

@@ -58,6 +58,18 @@ class Publish:
     """Its routing key, in a stream."""
 
 
+@dataclass(slots=True)
+class Cancel:
+    """A publish that cancels what waits under an id in a queue. `outcome` CONFIRMED: it is cancelled; RETURNED: nothing
+    was waiting."""
+
+    message_id: int
+    queue: str
+    invoked_us: int
+    outcome: str = IN_DOUBT
+    completed_us: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Death:
     """One row of a message's x-death header."""
@@ -234,6 +246,7 @@ class History:
     attachments: list[Attachment] = field(default_factory=list)
     removals: list[Removal] = field(default_factory=list)
     exchanges: list[Exchange] = field(default_factory=list)
+    cancels: list[Cancel] = field(default_factory=list)
     disappearances: list[Disappearance] = field(default_factory=list)
     touched: dict[str, None] = field(default_factory=dict)
     """Queues that anyone tried to consume or get from before the drain."""
@@ -284,6 +297,7 @@ class History:
             "renewals": len(self.renewals),
             "removed": len(self.disappearances),
             "transactions": len(self.exchanges),
+            "cancels": sum(1 for cancel in self.cancels if cancel.outcome == CONFIRMED),
             "appended": len(self.appended),
             "read": len(self.reads),
         }

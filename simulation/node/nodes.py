@@ -13,6 +13,7 @@ from functools import partial
 from random import Random
 
 from mayfly.cluster.group.group import Group
+from mayfly.cluster.group.pieces import PIECE_BYTES
 from mayfly.cluster.group.settings import GroupSettings
 from mayfly.cluster.host.frame import Frame
 from mayfly.cluster.host.host import HostOutput
@@ -29,7 +30,7 @@ from mayfly.node.catalog import Catalog
 from mayfly.node.engine.drain import NOT_DRAINING, TEXT_OF_STOP, Drain, DrainSettings
 from mayfly.node.engine.engine import Engine
 from mayfly.node.engine.settings import EngineSettings
-from mayfly.node.limits import CONSUMER_WINDOW_BYTES
+from mayfly.node.limits import CONSUMER_WINDOW_BYTES, LARGE_BODY_BYTES
 from mayfly.node.membership.plan_duty import PlanSettings
 from mayfly.node.membership.settings import MembershipSettings
 from simulation.cluster.carried import carried
@@ -68,6 +69,8 @@ class NodeProfile:
     compact_entries: int = 20_000
     cache_bytes: int = 1 << 20
     window_bytes: int = CONSUMER_WINDOW_BYTES
+    large_body_bytes: int = LARGE_BODY_BYTES
+    piece_bytes: int = PIECE_BYTES
     replace_after_ms: int = 600_000
 
 
@@ -116,7 +119,11 @@ class SimulatedNode:
         self.first_write = self.engine.start(disk.load(), machine.now_ms())
         self._seen: dict[int, Seen] = {}
         self.broker = Broker(
-            probe.watch(self), lambda: random.randbytes(16), BrokerSettings(consumer_window_bytes=profile.window_bytes)
+            probe.watch(self),
+            lambda: random.randbytes(16),
+            BrokerSettings(
+                consumer_window_bytes=profile.window_bytes, large_body_bytes=profile.large_body_bytes
+            ),
         )
         self.engine.broker = probe.watch_effects(self, self.broker)
         self.engine.quiet.quiet_after_ms = QUIET_AFTER_MS
@@ -448,6 +455,7 @@ def _make_engine(
         compact_bytes=profile.compact_bytes,
         compact_entries=profile.compact_entries,
         inflight_bytes=1 << 24,
+        piece_bytes=profile.piece_bytes,
     )
     host = HostSettings(
         node_id,

@@ -16,7 +16,7 @@ from simulation.cluster.network import LinkProfile
 from simulation.cluster.randomness import stream
 from simulation.node.checker import Tolerance
 from simulation.node.membership import draw_changes, draw_growth
-from simulation.node.moves import Move, draw_moves
+from simulation.node.moves import DELAYING, Move, draw_moves
 from simulation.node.nodes import NodeProfile
 from simulation.node.topology import ExchangePlan, QueuePlan, Topology
 
@@ -154,6 +154,14 @@ def _draw_scenario(seed: int) -> Scenario:
     scenario = with_transactions(scenario) if stream(seed, "transactions").random() < 0.5 else scenario
     scenario = with_reluctant(scenario) if stream(seed, "reluctant").random() < 0.3 else scenario
     scenario = replace(scenario, streams=stream(seed, "streams").random() < 0.5)
+    cutting = stream(seed, "pieces")
+    if cutting.random() < 0.5:
+        cut = replace(
+            scenario.node_profile,
+            large_body_bytes=cutting.choice((100, 1_000)),
+            piece_bytes=cutting.choice((700, 1_000, 2_000)),
+        )
+        scenario = replace(scenario, node_profile=cut)
     placing = stream(seed, "placing")
     if placing.random() < 0.4 and not takes_data and not scenario.absent:
         # Few copies: nothing may be lost for good then, and one clock may be all that a group has.
@@ -173,7 +181,8 @@ def draw_moving(seed: int) -> Scenario:
     profile, timeline = scenario.node_profile, scenario.timeline
     if profile.shards == 1:
         profile = replace(profile, shards=2)
-    queues = tuple(sorted(set(scenario.topology.queues) - {"removed"}))
+    delaying = {name for name, exchange in scenario.topology.exchanges.items() if exchange.delays}
+    queues = tuple(sorted({*scenario.topology.queues, *delaying} - {"removed"}))
     moves = draw_moves(seed, queues, profile.shards, timeline.chaos, timeline.calm)
     return replace(scenario, node_profile=profile, moves=moves)
 
@@ -229,7 +238,7 @@ def with_transactions(scenario: Scenario) -> Scenario:
 
 
 def with_schedules(scenario: Scenario) -> Scenario:
-    """The scenario with a queue in which messages wait for their time, and one in which retries do.
+    """The scenario with a queue in which messages wait for their time, one in which retries do, and a delayed exchange.
 
     What else the seed decides stays as it is.
     """
@@ -237,8 +246,10 @@ def with_schedules(scenario: Scenario) -> Scenario:
     queues = [
         *scenario.topology.queues.values(), QueuePlan("awaited", allow_schedule=True),
         QueuePlan("retried", retry_ms=retry_ms),
+        QueuePlan("delayed", delayed_by=DELAYING), QueuePlan("delayed.too", delayed_by=DELAYING),
     ]
-    topology = Topology.of(queues, scenario.topology.exchanges.values())
+    exchange = ExchangePlan(DELAYING, ("delayed", "delayed.too"), delays=True)
+    topology = Topology.of(queues, [*scenario.topology.exchanges.values(), exchange])
     return replace(scenario, topology=topology, schedules=True)
 
 

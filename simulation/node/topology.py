@@ -28,6 +28,8 @@ class QueuePlan:
     allow_schedule: bool = False
     retry_ms: int | None = None
     """What comes back waits at least so long."""
+    delayed_by: str | None = None
+    """The delayed exchange through which all messages come that are published to it."""
 
     @property
     def drops(self) -> bool:
@@ -37,10 +39,16 @@ class QueuePlan:
 
 @dataclass(frozen=True, slots=True)
 class ExchangePlan:
-    """A fanout exchange and the queues bound to it."""
+    """A fanout exchange and the queues bound to it; if it `delays`, a delayed one."""
 
     name: str
     queues: tuple[str, ...]
+    delays: bool = False
+
+
+def delay_queue(exchange: str) -> str:
+    """What the queue of a delayed exchange is called here; it has no name of its own."""
+    return f"waiting for exchange {exchange}"
 
 
 @dataclass(slots=True)

@@ -249,7 +249,8 @@ class OutsiderRun(Run[OutsiderScenario]):
             "handed": len(history.handed),
             "dead": sum(bool(each.deaths) for each in history.handed),
             "calls": len(history.calls),
-            "unanswered": sum(each.outcome == UNKNOWN for each in (*history.calls, *history.publishes)),
+            "unanswered": sum(each.outcome == UNKNOWN for each in history.calls)
+            + sum(each.outcome == UNKNOWN for each in history.publishes),
             "undecided": 0 if self.judgement is None else self.judgement.undecided,
         }
         return counts | self.cluster.effects

@@ -371,7 +371,7 @@ def _retried(drawing: Drawing) -> None:
     least_ms = drawing.random.choice((60, 300))
     drawing.queues.append(Queue("retried", retry_min_ms=least_ms, retry_max_ms=4 * least_ms))
     drawing.publisher("retried", "", "retried", 2.0)
-    drawing.consumer("retried", Manners(0.5, 0.0, 10_000))
+    drawing.consumer("retried", Manners(0.2, 0.0, 10_000, 0.4))
 
 
 def _left(drawing: Drawing) -> None:

@@ -15,11 +15,15 @@ from pathlib import Path
 from mayfly.node.shard import state
 from mayfly.node.shard.commands import (
     AFTER,
+    CANCEL,
+    encode_change_scheduled,
     encode_create_queue,
     encode_expire_due,
+    encode_guard,
     encode_publish,
     encode_publish_later,
 )
+from mayfly.node.shard.message_id import digest_of
 from mayfly.node.shard.settings import ShardQueueSettings
 from mayfly.node.shard.shard import Shard
 
@@ -53,7 +57,12 @@ class Driver:
         return spent_s
 
 
-def batches(count: int, delays_ms: "list[int] | None") -> "list[bytes]":
+def header_of(message_id: str) -> bytes:
+    """A content header that has this id alone."""
+    return b"\0\x3c" + bytes(10) + b"\0\x80" + bytes((len(message_id),)) + message_id.encode()
+
+
+def batches(count: int, delays_ms: "list[int] | None", named: bool = False) -> "list[bytes]":
     made = []
     for start in range(0, count, BATCH):
         parts: list[bytes] = []
@@ -61,7 +70,8 @@ def batches(count: int, delays_ms: "list[int] | None") -> "list[bytes]":
             if delays_ms is None:
                 encode_publish(parts, (1,), -1, KEY, HEADER, BODY)
             else:
-                encode_publish_later(parts, (1,), -1, KEY, HEADER, BODY, (AFTER, delays_ms[number]))
+                header = header_of(f"id-{number:08}") if named else HEADER
+                encode_publish_later(parts, (1,), -1, KEY, header, BODY, (AFTER, delays_ms[number]))
         made.append(b"".join(parts))
     return made
 
@@ -71,11 +81,28 @@ def memory_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
+def cancels(waiting: int, cancelled: int, delays_ms: "list[int]") -> None:
+    """What waits under ids: its memory, and what a cancel takes (RULES S4)."""
+    named = Driver()
+    data = batches(waiting, delays_ms, named=True)
+    before = memory_bytes()
+    spent_s = sum(named.entry(batch, NOW_MS) for batch in data)
+    at_rest = memory_bytes() - before
+    print(f"with ids: {spent_s / waiting * 1e6:.2f} us to publish, {at_rest / waiting:.0f} bytes a message at rest")
+    longest_s = total_s = 0.0
+    for number in range(0, waiting, max(1, waiting // cancelled)):
+        change = encode_change_scheduled([1], digest_of(f"id-{number:08}".encode()), (CANCEL, 0))
+        took_s = named.entry(encode_guard(1) + change, NOW_MS)
+        total_s, longest_s = total_s + took_s, max(longest_s, took_s)
+    print(f"cancel: {total_s / cancelled * 1e6:.0f} us among {waiting}, the longest {longest_s * 1e3:.1f} ms")
+
+
 def main() -> None:
     """Measure it all, and print it."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--waiting", type=int, default=1_000_000)
     parser.add_argument("--due", type=int, default=100_000)
+    parser.add_argument("--cancelled", type=int, default=10_000)
     arguments = parser.parse_args()
     print("compiled" if state.__file__.endswith(".so") else "not compiled")
     rng = random.Random(7)
@@ -104,6 +131,7 @@ def main() -> None:
     ready = arguments.waiting + arguments.due
     found = later.shard.queue_statistics(1)
     assert found is not None and found.ready == ready
+    cancels(arguments.waiting, arguments.cancelled, delays_ms)
     print(f"due: {spent_s / ready * 1e6:.2f} us a message, {entries} entries, the longest {longest_s * 1e3:.0f} ms")
 
 

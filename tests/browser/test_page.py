@@ -15,6 +15,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.processes]
 
 VIEWS = {
     "": "Overview", "queues": "Queues", "exchanges": "Exchanges", "deadletters": "Dead letters",
+    "forecast": "Forecast",
     "connections": "Connections", "channels": "Channels", "consumers": "Consumers", "users": "Users",
     "vhosts": "Virtual hosts", "policies": "Policies", "definitions": "Definitions", "shards": "Shards",
     "nodes": "Nodes and clocks",
@@ -106,13 +107,36 @@ def test_parked_dead_letters_are_dropped_after_a_question(page: Browser) -> None
     page.wait("Every dead letter has found a queue")
 
 
+def test_r2_the_forecast_tells_what_expires_and_which_leases_end(page: Browser) -> None:
+    """R2."""
+    go(page, "forecast", "Forecast")
+    page.wait("session.4713", "main")
+    rows = page.texts("tbody tr")
+    assert [row.split()[0] for row in rows[:3]] == ["minute", "hour", "day"]
+    (reservations,) = [row for row in rows if row.startswith("reservations")]
+    assert "0, " in reservations
+
+
+def test_r3_a_policy_is_tried_before_it_is_set(page: Browser) -> None:
+    """R3: the page says what it would change, and nothing is set."""
+    go(page, "policies", "Policies")
+    page.click("summary", "Set a policy")
+    page.write("input[name=name]", "on-trial")
+    page.write("input[name=pattern]", "^reservations$")
+    page.write("textarea[name=definition]", '{"max-length": 1}')
+    page.click("button", "Try")
+    page.wait("Nothing is set. 1 queues would have other settings", ".tried")
+    page.wait("reservations", ".tried")
+    assert not [row for row in page.texts("tbody tr") if row.startswith("on-trial")]
+
+
 def test_a_user_sees_what_the_tags_allow(page: Browser, node: Nodes) -> None:
     put(node, "/api/users/reader", {"password": "reader", "tags": "management"})
     put(node, "/api/permissions/%2F/reader", {"configure": "", "write": "", "read": ".*"})
     log_in(page, node, "reader", "reader")
     page.wait("Overview", "h1")
     assert page.texts("nav a") == [
-        "Overview", "Queues", "Exchanges", "Connections", "Channels", "Consumers", "Virtual hosts",
+        "Overview", "Queues", "Exchanges", "Forecast", "Connections", "Channels", "Consumers", "Virtual hosts",
     ]
     go(page, "shards", "Nothing here")
     assert page.has("administrator, monitoring")

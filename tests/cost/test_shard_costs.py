@@ -42,6 +42,7 @@ class Modules:
         self.copy = MeteredCopy("mayfly.node.shard")
         self.commands = self.copy.module("mayfly.node.shard.commands")
         self.settings = self.copy.module("mayfly.node.shard.settings")
+        self.message_id = self.copy.module("mayfly.node.shard.message_id")
         self.message = self.copy.module("mayfly.node.shard.message")
         self.shard = self.copy.module("mayfly.node.shard.shard")
         self.copy.module("mayfly.node.shard.queues").RELEASED_PER_ENTRY = BOUND
@@ -106,9 +107,12 @@ class World:
             self.c.encode_publish(parts, queues, ttl_ms, b"\0\1k", b"h", b"body")
         return b"".join(parts)
 
-    def publish_later(self, queue: int, after_ms: int) -> bytes:
+    def publish_later(self, queue: int, after_ms: int, message_id: str = "") -> bytes:
         parts: list[bytes] = []
-        self.c.encode_publish_later(parts, (queue,), -1, b"\0\1k", b"h", b"body", (self.c.AFTER, after_ms))
+        header = b"h"
+        if message_id:
+            header = b"\0\x3c" + bytes(10) + b"\0\x80" + bytes((len(message_id),)) + message_id.encode()
+        self.c.encode_publish_later(parts, (queue,), -1, b"\0\1k", header, b"body", (self.c.AFTER, after_ms))
         return b"".join(parts)
 
     def publish_kept(self, count: int, ttl_ms: int) -> bytes:
@@ -123,6 +127,11 @@ class World:
         """There is one, with keys and markers."""
         if self.shard.queue(STREAM) is None:
             self.create(STREAM, is_stream=True, marker_ttl_ms=100_000, key_index=True)
+
+    def cancel(self, message_id: str) -> bytes:
+        digest = self.modules.message_id.digest_of(message_id.encode())
+        change = self.c.encode_change_scheduled([BIG], digest, (self.c.CANCEL, 0))
+        return bytes(self.c.encode_guard(1) + change)
 
     def fill(self, queue: int, count: int, ttl_ms: int = -1) -> None:
         self.entry(self.publish(queue, count=count, ttl_ms=ttl_ms))
@@ -179,6 +188,12 @@ def deadlines(world: World, n: int) -> None:
     for queue in range(FIRST_OF_MANY, FIRST_OF_MANY + n):
         world.create(queue)
         world.fill(queue, 1, ttl_ms=1_000_000 + queue % 7)
+
+
+def scheduled(world: World, n: int) -> None:
+    """Messages that wait under ids."""
+    world.lead(world.update([BIG], allow_schedule=True))
+    world.entry(*[world.publish_later(BIG, 1_000_000 + place * 7919 % 1_000, str(place)) for place in range(n)])
 
 
 def tombstones(world: World, n: int) -> None:
@@ -351,6 +366,7 @@ def sources(world: World, n: int) -> None:
 
 
 BURDENS: list[Burden] = [
+    scheduled,
     nothing, queues, leases, deadlines, tombstones, waiting_consumers, full_consumers, priorities, single_active,
     sessions, getters, ready, priority_levels, late, held, returned, returning, much_returning, unserved, overfull,
     orphans, orphans_that_die, deaths, parked, lanes, lane, sources, a_stream,
@@ -428,6 +444,13 @@ def purge_key(world: World) -> Callable[[], object]:
     world.ensure_stream()
     world.entry(world.publish_kept(1, 1_000))
     return by_session(world, world.c.encode_purge_key(STREAM, b"0", 1 << 40))
+
+
+@act("CHANGE_SCHEDULED")
+def cancel_what_waits(world: World) -> Callable[[], object]:
+    world.lead(world.update([BIG], allow_schedule=True))
+    world.entry(world.publish_later(BIG, 1_000_000, "mine"))
+    return by_session(world, world.cancel("mine"))
 
 
 @act("PUBLISH_GUARDED")
@@ -748,6 +771,12 @@ GROWS: Final[dict[tuple[str, str], str]] = {
     ("UPDATE_QUEUES: update_retroactively", burden): "marks each piece of packed messages"
     for burden in ("ready", "priority_levels", "late", "returned", "much_returning", "sources")
 } | {
+    (command, "scheduled"): "looks at each run of what waits: of thousands of messages, but here of one"
+    for command in (
+        "PUBLISH_LATER: publish_later", "PURGE: purge", "DELETE_QUEUE: delete", "DROP_QUEUE: drop",
+        "UPDATE_QUEUES: update_retroactively",
+    )
+} | {
     ("RAISE_LEVEL: raise_level", burden): "looks at each queue, once in the life of a shard"
     for burden in ("queues", "leases", "deadlines", "returning", "unserved", "overfull")
 }  # fmt: skip
@@ -813,6 +842,7 @@ def _rows() -> Iterator[Any]:
     yield row("acks, the last first", held, lambda world, place: encode_settle_up_to(BIG, 10, 0, place + 1))
     yield row("requeues", held, lambda world, place: world.c.encode_settle(BIG, 10, world.c.REQUEUE, [place + 1]))
     yield row("gets", ready, lambda world, place: world.c.encode_get(BIG, MINE, False))
+    yield row("cancels", scheduled, lambda world, place: world.cancel(str(place)))
     yield row("deletes", queues, lambda world, place: world.c.encode_delete_queue(FIRST_OF_MANY + place, False, False))
     yield row("leases", leases, lambda world, place: world.c.encode_expire_queue(FIRST_OF_MANY + place, 1), True)
     yield row("policies", queues, lambda world, place: world.update([1_000 + place], expires_ms=place + 9), True)

@@ -12,7 +12,7 @@ from tests.failover.upgrade import UPGRADES
 from tests.integration.nodes import wait_for
 from tests.reliability import faults
 from tests.reliability.chaos import WHOLE_WITHIN_S, is_whole
-from tests.reliability.faults import Fault
+from tests.reliability.faults import Fault, Surroundings
 
 KINDS: Final[dict[str, str]] = {
     "kill": "`docker kill` (SIGKILL), started again after 0.2-3 s",
@@ -54,7 +54,7 @@ def carry_out(fault: Fault, nodes: ContainerNodes, random: Random, now_us: Calla
     if fault.kind in (*_OF_PROCESSES, *("isolate", "deaf", "mute", "link")):
         kind = fault.kind
         fault.kind = _OF_PROCESSES.get(kind, kind)
-        faults.carry_out(fault, nodes, nodes.network, random, now_us)
+        faults.carry_out(fault, nodes, Surroundings(nodes.network), random, now_us)
         fault.kind = kind
         return
     fault.at_us = now_us()

@@ -200,6 +200,11 @@ class Nodes:
         self._frozen.add(id)
         return time.monotonic()
 
+    def stands_still(self, id: int) -> bool:
+        """Whether all threads of a process that is being frozen have stopped."""
+        tasks = Path(f"/proc/{self.pid(id)}/task").iterdir()
+        return all((task / "stat").read_text().rpartition(")")[2].split()[0] == "T" for task in tasks)
+
     def thaw(self, id: int) -> None:
         """SIGCONT."""
         os.kill(self.pid(id), signal.SIGCONT)

@@ -13,12 +13,12 @@ DOCUMENT: Final = ROOT / "docs" / "rules.md"
 FAMILIES: Final = {"T": 14, "L": 11, "D": 10, "C": 4, "Q": 4, "J": 1}
 RULES: Final = [
     *[f"{family}{number}" for family, last in FAMILIES.items() for number in range(1, last + 1)],
-    "S2", "S3", "S5", "J2", "J3", "J5", "X1", "X3",
+    "S1", "S2", "S3", "S4", "S5", "J2", "J3", "J5", "X1", "X3", "R2", "R3",
 ]
 # What a change of leader could break: a deadline, a lease, a dead letter on its way, a clock.
 THROUGH_A_LEADER_CHANGE: Final = (
     "T4", "T5", "T6", "T7", "T14", "L2", "L3", "L4", "L5", "L6", "L7", "L8", "L10", "D6", "D7", "D8", "C1", "C2", "C3",
-    "C4", "S3", "S5", "J1", "J2", "J3", "J5",
+    "C4", "S1", "S3", "S5", "J1", "J2", "J3", "J5", "R2", "R3",
 )  # fmt: skip
 WITH_REAL_PROCESSES: Final = ("T5", "L5", "L6", "D6")
 NONE: Final = "—"
@@ -36,7 +36,7 @@ def rows_of(document: str) -> dict[str, Row]:
     """The tables of rules with tests. Raises AssertionError for a row that can't be read or comes twice."""
     found: dict[str, Row] = {}
     for line in document.splitlines():
-        match = re.match(r"\| ([TLDCQSXJ]\d+) \|", line)
+        match = re.match(r"\| ([TLDCQSXJR]\d+) \|", line)
         if match is None:
             continue
         cells = [cell.strip() for cell in line.strip().strip("|").split(" | ")]
@@ -58,14 +58,14 @@ def names_in(cell: str) -> tuple[str, ...]:
 def rules_named_in(text: str) -> set[str]:
     """Rule ids in a docstring: L5, "L2, L4", and ranges such as T3-T8 or L2-8."""
     found: set[str] = set()
-    for family, first, last in re.findall(r"\b([TLDCQSXJ])(\d{1,2})(?:-(?:\1)?(\d{1,2}))?\b", text):
+    for family, first, last in re.findall(r"\b([TLDCQSXJR])(\d{1,2})(?:-(?:\1)?(\d{1,2}))?\b", text):
         found |= {f"{family}{number}" for number in range(int(first), int(last or first) + 1)}
     return found
 
 
 def rules_of_test(name: str, docstring: str) -> set[str]:
     """The rules that a test says it is about, by its name (test_l5_l6_...) or docstring."""
-    in_name = re.findall(r"(?<=_)([tldcqxsjTLDCQXSJ]\d{1,2})(?=_|$)", name)
+    in_name = re.findall(r"(?<=_)([tldcqxsjrTLDCQXSJR]\d{1,2})(?=_|$)", name)
     return {id.upper() for id in in_name} | rules_named_in(docstring)
 
 

@@ -37,10 +37,11 @@ CATALOG_COMMANDS = {
 }
 FORMS = {
     "shard snapshot": 9, "shard snapshot with moves": 10, "shard snapshot with special rows": 11, "catalog snapshot": 7,
-    "group state": 1, "entry": 1,
+    "group state": 1, "group state with pieces": 2, "entry": 1,
 }  # fmt: skip
 """At level 8, with which a shard's snapshot may be one with schedules. Levels 7 and 8 changed none of the others:
 batches of KIND_FED are of the sessions, and every release has had them."""
+BATCH_KINDS = {1, 2, 3, 4, 0x11, 0x14, 0x21, 0x24}
 POLICY_KEYS = {
     "allow-schedule", "alternate-exchange", "consumer-disconnected-timeout", "consumer-timeout", "dead-letter-exchange",
     "dead-letter-routing-key", "dead-letter-strategy", "delayed-retry-jitter", "delayed-retry-max", "delayed-retry-min",
@@ -73,5 +74,7 @@ def test_what_the_log_may_hold_is_that_of_the_highest_level() -> None:
         "shard snapshot with special rows": SHARD_SNAPSHOT_WITH_SPECIAL_ROWS,
         "catalog snapshot": catalog_snapshot.FORMAT_VERSION,
         "group state": state_layout._VERSION,
+        "group state with pieces": state_layout._VERSION_WITH_PIECES,
         "entry": sessions.ENTRY_VERSION,
     }
+    assert sessions.BATCH_KINDS == BATCH_KINDS

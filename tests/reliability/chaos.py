@@ -23,7 +23,20 @@ from tests.integration.clients import connect, declare_led_by
 from tests.integration.nodes import Nodes, wait_for
 from tests.integration.operators import ask_to_move
 from tests.reliability.clients import Clients, consumers_of, publishers_of
-from tests.reliability.faults import KINDS, PARTITION, Fault, carry_out, choose_victims, deck
+from tests.reliability.damage import Damages, expect_words_of_damage
+from tests.reliability.disks import Disks
+from tests.reliability.faults import (
+    DAMAGE,
+    JEPSEN,
+    KINDS,
+    PARTITION,
+    POWER,
+    Fault,
+    Surroundings,
+    carry_out,
+    choose_victims,
+    deck,
+)
 from tests.reliability.judging import judge
 from tests.reliability.network import Network
 
@@ -53,6 +66,10 @@ class Run:
     """Whether queues are on their way to other shards when a fault comes."""
     moves_asked: int = 0
     build: str = ""
+    executable: list[str] = field(default_factory=list)
+    """What stands for `mayfly`, if not that of this Python."""
+    damages: Damages | None = None
+    """Of what nodes had on disk, if that is among the faults."""
     faults: list[Fault] = field(default_factory=list)
     violations: list[Violation] = field(default_factory=list)
     clients: Clients | None = None
@@ -62,7 +79,17 @@ class Run:
     @property
     def needs_network(self) -> bool:
         """Whether there are partitions in it."""
-        return any(KINDS[kind][0] == PARTITION for kind in self.kinds)
+        return any(KINDS[kind][0] in (PARTITION, JEPSEN) for kind in self.kinds)
+
+    @property
+    def needs_damages(self) -> bool:
+        """Whether data are damaged in it."""
+        return any(KINDS[kind][0] == DAMAGE for kind in self.kinds)
+
+    @property
+    def needs_disks(self) -> bool:
+        """Whether there are losses of power in it."""
+        return any(KINDS[kind][0] == POWER for kind in self.kinds)
 
     @property
     def is_hit_enough(self) -> bool:
@@ -110,37 +137,47 @@ def carry_out_run(run: Run, folder: Path, say: bool = True) -> None:
     with_nodes(run, folder, partial(_under_load, run, say=say))
 
 
-def with_nodes(run: Run, folder: Path, work: Callable[[Nodes, Network | None], None]) -> None:
-    """Do the work on nodes that serve, with the network that the run needs; nodes that end or complain are told of."""
+def with_nodes(run: Run, folder: Path, work: Callable[[Nodes, Surroundings], None]) -> None:
+    """Do the work on nodes that serve, with the network and the disks that the run needs; nodes that end or complain
+    are told of."""
     run.build = describe_version()
     network = Network(run.nodes) if run.needs_network else None
     settings: dict[str, object] = {"default_user": LOGIN[0], "default_pass": LOGIN[1], "replication_factor": 3}
     try:
         if network is None:
-            nodes = Nodes(folder, run.nodes, settings)
+            nodes = Nodes(folder, run.nodes, settings, run.executable or None)
         else:
             nodes = HostedNodes(folder, run.nodes, network, settings)
+        disks = Disks(folder, nodes.ids) if run.needs_disks else None
         try:
+            if disks is not None:
+                for id in nodes.ids:
+                    nodes.move_data(id, disks.data_folder(id))
+            if run.needs_damages:
+                run.damages = Damages(folder / "copies")
+                expect_words_of_damage(nodes)
             nodes.serve()
-            work(nodes, network)
+            work(nodes, Surroundings(network, disks, run.damages))
         finally:
             run.violations += [Violation("end", end.describe()) for end in nodes.ends()]
             nodes.stop()
             nodes.release_ports()
+            if disks is not None:
+                disks.close()
             run.violations += [Violation("log", line) for line in nodes.log_faults()]
     finally:
         if network is not None:
             network.close()
 
 
-def _under_load(run: Run, nodes: Nodes, network: Network | None, say: bool) -> None:
+def _under_load(run: Run, nodes: Nodes, around: Surroundings, say: bool) -> None:
     queues = declare_queues(nodes)
     clients = run.clients = clients_of(nodes, run.seed)
     clients.begin(publishers_of(clients, queues, run.seed, run.rate), consumers_of(clients, queues, run.seed))
     try:
         wait_for(lambda: len(clients.proven) > 200, "messages that come and go")
         ends_s = time.monotonic() + run.seconds
-        hit_until(lambda: time.monotonic() > ends_s and run.is_hit_enough, run, nodes, network, clients, queues, say)
+        hit_until(lambda: time.monotonic() > ends_s and run.is_hit_enough, run, nodes, around, clients, queues, say)
         calm(run, nodes, clients, queues)
     except AssertionError as error:
         # What was not found may still be there: only a run that came to its end can be judged.
@@ -174,7 +211,7 @@ def hit_until(
     enough: Callable[[], bool],
     run: Run,
     nodes: Nodes,
-    network: Network | None,
+    around: Surroundings,
     clients: Clients,
     queues: Sequence[str],
     say: bool,
@@ -194,7 +231,7 @@ def hit_until(
         run.faults.append(fault)
         if run.moves:
             run.moves_asked += _have_some_moved(nodes, clients, queues, random)
-        carry_out(fault, nodes, network, random, clients.now_us)
+        carry_out(fault, nodes, around, random, clients.now_us)
         wait_for(partial(is_whole, nodes), f"a whole cluster after {fault}", WHOLE_WITHIN_S, every_s=0.05)
         fault.whole_us = clients.now_us()
         clients.check()

@@ -25,7 +25,7 @@ from tests.integration.nodes import Nodes, wait_for
 from tests.reliability.chaos import ENDED_WITHIN_S, LOGIN, Run, clients_of, hit_until, with_nodes
 from tests.reliability.clients import Client, Clients, Consumer, Publisher
 from tests.reliability.dead_letter_judging import Source, Target, fault_of_death, judge_dead_letters
-from tests.reliability.network import Network
+from tests.reliability.faults import Surroundings
 
 QUEUE_TTL_MS: Final = 2_000
 EXPIRATIONS_MS: Final = (500, 2_000, 4_000)
@@ -82,7 +82,7 @@ def carry_out_dead_letters(run: DeadLetterRun, folder: Path, say: bool = True) -
     with_nodes(run, folder, partial(_under_load, run, say=say))
 
 
-def _under_load(run: DeadLetterRun, nodes: Nodes, network: Network | None, say: bool) -> None:
+def _under_load(run: DeadLetterRun, nodes: Nodes, around: Surroundings, say: bool) -> None:
     run.sources = declare_sources(nodes)
     clients = run.clients = clients_of(nodes, run.seed)
     watched = [target.queue for target in run.targets if target.consumed]
@@ -91,7 +91,7 @@ def _under_load(run: DeadLetterRun, nodes: Nodes, network: Network | None, say: 
         wait_for(lambda: len(clients.history.deliveries) > 100, "dead letters")
         queues = [source.queue for source in run.sources] + [target.queue for target in run.targets]
         is_enough = partial(_is_enough, run, clients)
-        hit_until(is_enough, run, nodes, network, clients, queues, say)
+        hit_until(is_enough, run, nodes, around, clients, queues, say)
         calm_dead_letters(run, nodes, clients)
     except AssertionError as error:
         # What was not found may still be there: only a run that came to its end can be judged.

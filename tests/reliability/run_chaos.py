@@ -4,7 +4,11 @@
                                              [--nodes 5] [--moves]
     python -P tests/reliability/run_chaos.py --dead-letters 200000 [...]     # `make chaos-deadletters`
 
-With --dead-letters messages expire into queues of other nodes instead, until so many are confirmed.
+    python -P tests/reliability/run_chaos.py --cuts 100 [...]                # `make power-cuts`
+    python -P tests/reliability/run_chaos.py --damages 100 [...]             # `make damage`
+
+With --dead-letters messages expire into queues of other nodes instead, until so many are confirmed. With --cuts it is
+the same load, and nodes lose their power so many times; with --damages what one of them has on disk is damaged.
 Runs the MayflyMQ that this Python has installed, or with PYTHONPATH=. the source tree. Exit code 0: every promise kept.
 """
 
@@ -35,41 +39,50 @@ MOST_SHOWN: Final = 20
 
 def main() -> None:
     """Run, print, write; ends the process."""
+    from tests.reliability import disks, network
     from tests.reliability.chaos import Run, carry_out_run
     from tests.reliability.dead_letters import DeadLetterRun, carry_out_dead_letters
-    from tests.reliability.faults import KINDS, PARTITION, kinds_of
-    from tests.reliability.network import why_impossible
+    from tests.reliability.faults import DAMAGE, JEPSEN, KINDS, PARTITION, POWER, USUAL, kinds_of
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=5.0)
-    parser.add_argument("--faults", default="", help=f"comma-separated: {', '.join([*KINDS, PARTITION])}; none: all")
+    words = ", ".join([*KINDS, PARTITION, JEPSEN, POWER, DAMAGE])
+    parser.add_argument("--faults", default="", help=f"comma-separated: {words}")
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
     parser.add_argument("--rate", type=float, default=600.0, help="messages per second")
     parser.add_argument("--dead-letters", type=int, default=0, metavar="MESSAGES")
+    parser.add_argument("--cuts", type=int, default=0, help="losses of power, while messages expire")
+    parser.add_argument("--damages", type=int, default=0, help="damages of a node's data, while messages expire")
     parser.add_argument("--nodes", type=int, default=3, help="with three replicas of each shard")
     parser.add_argument("--moves", action="store_true", help="queues move to other shards all the while")
     parser.add_argument("--write", type=Path, help="Markdown file whose figures are replaced")
     arguments = parser.parse_args()
     try:
-        kinds = kinds_of([word.strip() for word in arguments.faults.split(",") if word.strip()] or list(KINDS))
+        usual = kinds_of([POWER]) if arguments.cuts else kinds_of([DAMAGE]) if arguments.damages else USUAL
+        kinds = kinds_of([word.strip() for word in arguments.faults.split(",") if word.strip()]) or usual
     except ValueError as error:
         parser.error(str(error))
-    reason = why_impossible() if any(KINDS[kind][0] == PARTITION for kind in kinds) else ""
+    reason = disks.why_impossible() if any(KINDS[kind][0] == POWER for kind in kinds) else ""
+    if reason:
+        sys.exit(f"no disks that forget on this machine: {reason}")
+    reason = network.why_impossible() if any(KINDS[kind][0] in (PARTITION, JEPSEN) for kind in kinds) else ""
     if reason:
         if arguments.faults:
             sys.exit(f"no partitions on this machine: {reason}")
         print(f"Without partitions: {reason}", flush=True)
-        kinds = [kind for kind in kinds if KINDS[kind][0] != PARTITION]
+        kinds = [kind for kind in kinds if KINDS[kind][0] not in (PARTITION, JEPSEN)]
     folder = Path(tempfile.mkdtemp(prefix="mayfly-chaos-"))
     run: Run
-    if arguments.dead_letters:
+    hits = arguments.cuts or arguments.damages
+    if arguments.dead_letters or hits:
         run = dead = DeadLetterRun(
-            arguments.seed, 0, kinds, arguments.rate, nodes=arguments.nodes, moves=arguments.moves,
-            messages=arguments.dead_letters,
+            arguments.seed, 0, kinds, arguments.rate, least_faults=hits, nodes=arguments.nodes,
+            moves=arguments.moves, messages=arguments.dead_letters,
         )
-        begin(f"{dead.messages} dead letters", run, folder)
+        begin(f"{dead.messages} dead letters, {hits} faults at least", run, folder)
         carry_out_dead_letters(dead, folder)
-        text, target = report_dead_letters(dead), "chaos-deadletters"
+        text = report_dead_letters(dead)
+        target = "power-cuts" if arguments.cuts else "damage" if arguments.damages else "chaos-deadletters"
     else:
         run = Run(
             arguments.seed, 60 * arguments.minutes, kinds, arguments.rate, nodes=arguments.nodes,
@@ -127,6 +140,7 @@ def report(run: Run) -> str:
 
 def report_dead_letters(run: DeadLetterRun) -> str:
     """The figures of a run of dead letters, in Markdown."""
+    from tests.reliability.damage import damage_table
     from tests.reliability.dead_letter_judging import dead_letter_table
 
     clients = run.clients
@@ -141,6 +155,9 @@ def report_dead_letters(run: DeadLetterRun) -> str:
         f"Transfers that came again and were dropped: {run.repeats_dropped} messages. "
         f"Promises broken: {len(run.violations)}.",
     ]
+    if run.damages is not None:
+        lines += ["", *damage_table(run.damages)]
+        print("\n".join(["", *run.damages.told]), flush=True)
     lines += [f"- {violation}" for violation in run.violations[:MOST_SHOWN]]
     return "\n".join(lines)
 
@@ -159,6 +176,8 @@ def save(run: Run, folder: Path) -> Path:
     """Write down what happened, for whoever looks for the cause."""
     clients = run.clients
     assert clients is not None
+    if run.damages is not None:
+        (folder / "damages.txt").write_text("\n".join([*run.damages.told, *run.damages.refusals]), encoding="utf-8")
     with (folder / "history.txt").open("w", encoding="utf-8") as file:
         print(f"seed {run.seed}, mayfly {run.build}", file=file)
         for part in (

@@ -11,7 +11,7 @@ import pytest
 
 from tests.reliability.chaos import Run, carry_out_run
 from tests.reliability.dead_letters import DeadLetterRun, carry_out_dead_letters
-from tests.reliability.faults import KINDS, kinds_of
+from tests.reliability.faults import USUAL, kinds_of
 from tests.reliability.network import why_impossible
 from tests.reliability.run_chaos import report, report_dead_letters, save
 
@@ -62,12 +62,12 @@ def test_everything_with_partitions(tmp_path: Path) -> None:
     reason = why_impossible()
     if reason:
         pytest.skip(f"no partitions on this machine: {reason}")
-    check([kind for kind in KINDS if kind != "kill two"], tmp_path)
+    check([kind for kind in USUAL if kind != "kill two"], tmp_path)
 
 
 def test_d6_d7_dead_letters_come_once_and_in_order(tmp_path: Path) -> None:
     """5 000 messages expire into queues of other nodes while nodes fail: `make chaos-deadletters`, in short."""
-    kinds = list(KINDS) if not why_impossible() else kinds_of(["kill", "freeze"])
+    kinds = USUAL if not why_impossible() else kinds_of(["kill", "freeze"])
     run = DeadLetterRun(seed(), 0, kinds, RATE, least_faults=1, messages=5_000)
     carry_out_dead_letters(run, tmp_path)
     print(report_dead_letters(run))

@@ -74,6 +74,24 @@ def test_directions_of_cuts() -> None:
     assert cuts(Fault("link", (1, 3)), ids) == [(1, 3), (3, 1)]
 
 
+def test_partitions_by_jepsens_names() -> None:
+    """Five nodes, as its runs for RabbitMQ's quorum queues have."""
+    ids = (1, 2, 3, 4, 5)
+    halves = Fault("partition-halves", choose_victims("partition-halves", ids, 3, Random(1)))
+    hears = {id: {sender for sender in ids if (sender, id) not in cuts(halves, ids)} for id in ids}
+    assert hears == {1: {1, 2}, 2: {1, 2}, 3: {3, 4, 5}, 4: {3, 4, 5}, 5: {3, 4, 5}}
+    drawn = {choose_victims("random-partition-halves", ids, 3, Random(seed)) for seed in range(20)}
+    assert {len(victims) for victims in drawn} == {2} and len(drawn) > 5
+    ring = Fault("partition-majorities-ring", choose_victims("partition-majorities-ring", ids, 3, Random(1)))
+    majorities = {
+        id: frozenset({id, *(sender for sender in ids if (sender, id) not in cuts(ring, ids))}) for id in ids
+    }
+    assert all(id in heard and len(heard) == 3 for id, heard in majorities.items())
+    assert len(set(majorities.values())) == 5
+    alone = Fault("partition-random-node", choose_victims("partition-random-node", ids, 3, Random(1)))
+    assert len(cuts(alone, ids)) == 8
+
+
 def test_a_seed_draws_the_same_faults_and_every_kind() -> None:
     def drawn(seed: int) -> list[tuple[str, tuple[int, ...]]]:
         random = Random(seed)

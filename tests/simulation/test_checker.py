@@ -20,8 +20,10 @@ from simulation.node.history import (
     REJECT,
     REJECTED,
     REQUEUE,
+    RETURNED,
     ROLLED_BACK,
     Attachment,
+    Cancel,
     Death,
     Decision,
     Delivery,
@@ -476,3 +478,34 @@ def test_d6_who_has_a_message_gets_it_again_only_after_its_node_lost_its_session
         made.shards["plain"] = {3: None}
         made.lost_sessions.append((int(lost_s * SECOND), node, shard))
         assert ("duplicate" in rules(made)) == expected, (node, shard, lost_s)
+
+
+AWAITED = Topology.of([QueuePlan("awaited", allow_schedule=True)])
+
+
+def cancelled(outcome: str, at_s: float, *messages: Delivery, delay_ms: int = 5_000) -> list[str]:
+    """What is wrong where message 1, published at 1 s, is delivered like this and cancelled at a time."""
+    publish = published(1, "awaited")
+    publish.delay_ms = delay_ms
+    made = history(publish)
+    made.deliveries += messages
+    made.cancels.append(Cancel(1, "awaited", int(at_s * SECOND), outcome, int(at_s * SECOND) + 10_000))
+    return [violation.rule for violation in check(made, AWAITED, Tolerance())]
+
+
+def test_s4_what_is_cancelled_may_be_missing_and_must_not_come() -> None:
+    """S4."""
+    came = delivered(1, "awaited", at_s=7, settled=ACK)
+    assert cancelled(CONFIRMED, 2) == []
+    assert cancelled(IN_DOUBT, 2) == []
+    assert cancelled(IN_DOUBT, 2, came) == []
+    assert cancelled(RETURNED, 2) == ["lost"]
+    assert cancelled(CONFIRMED, 2, came) == ["S4 cancelled"]
+
+
+def test_s4_what_must_have_waited_is_not_answered_as_unknown() -> None:
+    """S4."""
+    came = delivered(1, "awaited", at_s=7, settled=ACK)
+    assert cancelled(RETURNED, 2, came) == ["S4 waiting"]
+    assert cancelled(RETURNED, 6.5, came) == []
+    assert cancelled(RETURNED, 0.5, came) == []

@@ -5,6 +5,7 @@ import { connectionView, connectionsView } from "./views/connections.js";
 import { deadLettersView } from "./views/dead_letters.js";
 import { definitionsView } from "./views/definitions.js";
 import { exchangeView, exchangesView } from "./views/exchanges.js";
+import { forecastView } from "./views/forecast.js";
 import { nodesView } from "./views/nodes.js";
 import { overviewView } from "./views/overview.js";
 import { policiesView } from "./views/policies.js";
@@ -24,6 +25,7 @@ const SECTIONS = [
     { path: "", label: "Overview", tags: ALL, open: overviewView },
     { path: "queues", label: "Queues", tags: ALL, open: queuesView, one: queueView },
     { path: "exchanges", label: "Exchanges", tags: ALL, open: exchangesView, one: exchangeView },
+    { path: "forecast", label: "Forecast", tags: ALL, open: forecastView },
     { path: "deadletters", label: "Dead letters", tags: MONITORS, open: deadLettersView },
   ]],
   ["Clients", [

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from mayfly.node.operating.ports.metrics import Metric
+from mayfly.node.operating.ports.outlook import ForecastWish
 from mayfly.node.operating.ports.queue_selection import QueueSelection
 from mayfly.node.operating.ports.rabbitmq_metrics import MetricsSelection
 
@@ -40,6 +41,9 @@ class StatusProvider(Protocol):
 
     def queue_metrics(self, rows: Sequence[Mapping[str, Any]], left_out: int) -> Sequence[Metric]:
         """Metrics of the queues in `rows`, from `queues`. Called in a thread: takes nothing but these."""
+
+    async def forecast_metrics(self, wish: ForecastWish) -> Sequence[Metric]:
+        """Metrics of what lies ahead of queues, see `OutlookPort.forecast`."""
 
     async def rabbitmq_metrics(self, wanted: MetricsSelection) -> Sequence[Metric]:
         """The node's metrics with RabbitMQ's names, without those of single queues."""

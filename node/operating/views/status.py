@@ -270,6 +270,10 @@ def metric_steps(engine: Engine, now_ms: int) -> Iterator[Metric | None]:
             "mayfly_due_lag_seconds", "From a scheduled message's due time to the entry in which it became ready",
             "histogram", [({"shard": id}, _lag(shard.due_lag)) for id, shard in shards.items()],
         ),
+        (
+            "mayfly_exchange_delayed", "Messages that wait for a delayed exchange", "gauge",
+            list(_delayed(engine)),
+        ),
         ("mayfly_deaths", "Messages dead-lettered, by reason", "counter", by_reason("dead_lettered_for")),
         ("mayfly_queues_gone", "Queues that are gone, by reason", "counter", by_reason("gone_for")),
         ("mayfly_clock_excess_ms", "This node's clock beyond the bound", "gauge", _one(engine.host.clocks.excess_ms())),
@@ -295,6 +299,14 @@ def metric_steps(engine: Engine, now_ms: int) -> Iterator[Metric | None]:
     yield from queue_totals(each for id, each in statistics.items() if engine.leads(shards[id].shard_id))
     yield from _clock_metrics(engine, shards, now_ms)
     yield from _outbox_steps(engine, shards, now_ms)
+
+
+def _delayed(engine: Engine) -> Iterator[Sample]:
+    """What waits for each delayed exchange, where its shard is led."""
+    for record in engine.catalog.delay_queues():
+        statistics = engine.shards[record.shard].queue_statistics(record.id) if engine.leads(record.shard) else None
+        if statistics is not None:
+            yield {"vhost": record.vhost, "exchange": record.name}, float(statistics.scheduled)
 
 
 def login_metrics(by_protocol: Mapping[str, FailedLogins]) -> list[Metric]:
@@ -401,6 +413,7 @@ _SHARD_COUNTERS = {
     "dropped_by_operator": "Parked dead letters dropped by an operator",
     "dropped_cycle": "Dead letters dropped in a cycle",
     "dropped_unroutable": "Dead letters dropped without a route",
+    "dropped_due": "Messages of delayed exchanges dropped, without a route when they were due",
     "routed": "Dead letters that reached a queue or a lane",
     "settled": "Dead letters that another shard has committed",
     "lost": "Dead letters whose target was gone",

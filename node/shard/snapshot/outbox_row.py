@@ -33,10 +33,18 @@ def outbox_row(outbox: Outbox, columns: MessageColumns) -> list[object]:
         unrouted,
         parked,
         [
-            [lane.target_shard, lane.target_queue, lane.first_sequence, columns.pack(list(lane.items))]
+            [
+                lane.target_shard, lane.target_queue, lane.first_sequence, columns.pack(list(lane.items)),
+                *_digests_row(lane),
+            ]
             for lane in outbox.lanes.values()
         ],
     ]
+
+
+def _digests_row(lane: Lane) -> list[object]:
+    """Nothing in most lanes: as it was before there were any."""
+    return [list(lane.digests.items())] if lane.digests else []
 
 
 def _deaths_row(
@@ -82,12 +90,14 @@ def restore_outbox(state: State, row: Any, pace: Pace) -> Iterator[None]:
     yield from lost.read(state, parked, settings, pace)
     for death in lost.deaths:
         outbox.parked[death.sequence] = death
-    for target_shard, target_queue, first_sequence, packed in lanes:
+    for target_shard, target_queue, first_sequence, packed, *digests in lanes:
         lane = Lane(target_shard, target_queue)
         lane.first_sequence = first_sequence
         items = MessagesReading()
         yield from items.read(state, packed, pace)
         lane.items.extend(items.messages)
+        if digests:
+            lane.digests = dict(digests[0])
         outbox.restore_lane(lane)
 
 

@@ -121,4 +121,3 @@ def restore_queue(
     if queue.expires_ms >= 0 and lease.suspended_by == 0 and not queue.has_left:
         state.lease_timers.arm(queue_id, max(0, lease.started_ms + queue.expires_ms))
     note_due(state, queue)
-

@@ -13,7 +13,7 @@ from mayfly.node.shard.state import State
 
 
 def schedule_row(schedule: Schedule, columns: MessageColumns) -> list[object]:
-    """A schedule as it is cut."""
+    """A schedule as it is cut, and the digests of the messages' ids where there are any."""
     runs = [line_row(run, columns) for run in schedule.runs]
     return [columns.pack(schedule.young), runs, *schedule.digest_rows()]
 
@@ -22,7 +22,7 @@ def restore_schedule(
     state: State, schedule: Schedule, row: Any, pace: Pace, counts_references: bool = True
 ) -> Iterator[None]:
     """Fill a new schedule from a `schedule_row`, with pauses. Without ``counts_references`` it has messages without
-    content."""
+    content. ShardError where the digests are not those of the messages."""
     young_row, run_rows, *digest_rows = row
     young = MessagesReading(counts_references)
     yield from young.read(state, young_row, pace)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from simulation.node.checker.cancels import check_cancels
 from simulation.node.checker.deadlines import check_decisions, check_due, check_early, check_late, check_retries
 from simulation.node.checker.deliveries import check_duplicates, check_invented, check_order, check_refused
 from simulation.node.checker.edges import check_edges
@@ -19,6 +20,7 @@ __all__ = [
     "Violation",
     "check",
     "check_answered",
+    "check_cancels",
     "check_decisions",
     "check_due",
     "check_duplicates",
@@ -51,6 +53,7 @@ def check(history: History, topology: Topology, tolerance: Tolerance) -> list[Vi
         *check_decisions(history),
         *check_early(history, topology, tolerance),
         *check_due(history, topology, tolerance),
+        *check_cancels(history, tolerance),
         *check_retries(history, topology),
         *check_late(history, topology, tolerance),
         *check_leases(history, topology, tolerance),

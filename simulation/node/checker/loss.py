@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simulation.node.checker.tolerance import Tolerance
-from simulation.node.history import ACK, CONFIRMED, DECLARE, REJECT, Delivery, History, Publish
+from simulation.node.history import ACK, CONFIRMED, DECLARE, REJECT, RETURNED, Delivery, History, Publish
 from simulation.node.topology import Topology
 from simulation.simulator import Violation
 
@@ -38,14 +38,18 @@ class _Findings:
 def check_lost(history: History, topology: Topology) -> list[Violation]:
     """Each confirmed message is, for each queue it was routed to, acknowledged, still there at the end, or
     dead with a copy at the end of every dead-letter route (RULES D6); or its queue was deleted or purged
-    after it came. A message may die only of a TTL that has run out, of a reject, or in a queue with a limit.
+    after it came, or a client has cancelled it there, or may have (S4). A message may die only of a TTL that
+    has run out, of a reject, or in a queue with a limit.
     """
     findings = _Findings(history)
     violations: list[Violation] = []
+    cancelled = {(cancel.message_id, cancel.queue) for cancel in history.cancels if cancel.outcome != RETURNED}
     for publish in history.publishes.values():
         if publish.outcome != CONFIRMED:
             continue
         for queue in publish.queues:
+            if (publish.message_id, queue) in cancelled:
+                continue
             missing = _missing(publish, (queue,), publish.invoked_us, findings, history, topology)
             if missing:
                 violations.append(

@@ -85,7 +85,8 @@ def _failed(view: View, handed: Handed) -> bool:
 
 
 def _retries(view: View, queue: str, all_handed: list[Handed]) -> Iterator[Finding]:
-    """RULES S5: what was given back waits at least its time, each time by the least time more, up to the most."""
+    """RULES S5, as RabbitMQ 4.3 has it: what was given back waits at least its time, by that time more for each failure,
+    up to the most."""
     plan = view.queues.get(queue)
     if plan is None or plan.retry_min_ms is None:
         return
@@ -94,9 +95,10 @@ def _retries(view: View, queue: str, all_handed: list[Handed]) -> Iterator[Findi
         settle = view.settles.get(one.number)
         if settle is None or settle.how not in (REQUEUE, FAIL) or not view.is_surely_settled(one):
             continue
-        times += 1
+        times += settle.how == FAIL
         again = [each for each in all_handed if each.at_us > settle.sent_us]
-        wait_ms = min(times * plan.retry_min_ms, plan.retry_max_ms or times * plan.retry_min_ms)
+        wait_ms = max(1, times) * plan.retry_min_ms
+        wait_ms = wait_ms if plan.retry_max_ms is None else min(wait_ms, plan.retry_max_ms)
         early_us = settle.sent_us + wait_ms * 1_000 - view.clock_us
         if again and again[0].at_us < early_us:
             yield Finding("S5", f"{_text(again[0])}: given back at {settle.sent_us}, not due before {early_us}")

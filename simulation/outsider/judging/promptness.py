@@ -47,6 +47,7 @@ def _ends_us(view: View, queue: Queue, publish: Publish) -> int:
 def _is_shown(view: View, queue: Queue, publish: Publish, until_us: int) -> Iterator[Finding]:
     if until_us > view.history.phases.drain_us or not view.is_quiet(publish.sent_us, until_us):
         return
+    shown: tuple[str, ...]
     if queue.allow_schedule:
         shown, rule = (queue.name,), "S3"
     elif view.is_untouched(queue.name) and queue.max_length is None and queue.max_priority is None:

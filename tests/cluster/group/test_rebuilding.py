@@ -148,6 +148,46 @@ def test_where_nobody_knows_how_far_its_log_had_come_a_later_term_covers_it() ->
     assert replica.term > before.term
 
 
+def test_damage_on_most_voters_is_told_by_all_with_the_nodes_until_it_is_less() -> None:
+    cluster, leader, _ = _running()
+    victims = [id for id in cluster.ids if id != leader]
+    for victim in victims:
+        _damage(cluster, victim)
+    for victim in victims:
+        cluster.start(victim)
+    cluster.kill(leader)
+    cluster.start(leader)
+    hosts = [node.host for node in cluster.nodes.values()]
+    cluster.run_until(lambda: all(host.beyond_repair(cluster.now) == {0: victims} for host in hosts))
+    cluster.kill(victims[0])
+    cluster.run_until(lambda: not hosts[leader - 1].beyond_repair(cluster.now))
+
+
+def test_one_damaged_voter_of_two_is_beyond_repair() -> None:
+    """There may be two for a moment while a node is replaced. A leader that is still there can rebuild it; none can be
+    chosen."""
+    cluster = Cluster(2)
+    cluster.run_until(lambda: cluster.leader() != 0)
+    _submit(cluster, 20)
+    cluster.run_until(lambda: _same(cluster, 2))
+    victim = 3 - cluster.leader()
+    _damage(cluster, victim)
+    cluster.run_until(lambda: cluster.leader() == 0)
+    cluster.start(victim)
+    cluster.run_until(lambda: all(node.host.beyond_repair(cluster.now) for node in cluster.nodes.values()))
+    assert cluster.nodes[victim].host.beyond_repair(cluster.now) == {0: [victim]}
+
+
+def test_one_damaged_voter_of_three_is_not_beyond_repair() -> None:
+    cluster, leader, _ = _running()
+    victim = next(id for id in cluster.ids if id != leader)
+    _damage(cluster, victim)
+    cluster.start(victim)
+    while cluster.nodes[victim].host.groups[0].rebuild is not None:
+        cluster.step()
+        assert not any(node.host.beyond_repair(cluster.now) for node in cluster.nodes.values())
+
+
 def test_a_node_alone_refuses_to_start_and_names_group_and_index() -> None:
     cluster = Cluster(1)
     cluster.run_until(lambda: cluster.leader() == 1)

@@ -236,6 +236,10 @@ class UnreachableHandle:
         if done is not None:
             done(SESSION_LOST)
 
+    def publish_in_pieces(self, parts: list[bytes], size_bytes: int, done: OnDone | None) -> None:
+        """See `ShardHandle.publish_in_pieces`: answers SESSION_LOST at once."""
+        self.publish(parts, size_bytes, done)
+
     def entry(self, index: int) -> bytes:
         """See `ShardHandle.entry`."""
         raise LookupError(f"shard {self.shard_id} cannot be reached")

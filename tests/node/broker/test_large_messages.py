@@ -35,6 +35,9 @@ class Held:
         else:
             self._sent.under_way.append((self.shard_id, go))
 
+    def publish_in_pieces(self, parts: list[bytes], size_bytes: int, done: OnDone | None) -> None:
+        self.publish(parts, size_bytes, done)
+
 
 class Sent:
     """What is large on its way to shards."""
@@ -171,7 +174,7 @@ def test_a_message_is_not_larger_than_is_set(client: Client) -> None:
 
 
 def test_the_line_lets_in_what_fits_and_one_alone_whatever_its_size() -> None:
-    line = LargePublishes(100)
+    line = LargePublishes(100, 100)
     turns: list[int] = []
     for number, size in enumerate((60, 40, 500, 10, 10)):
         line.enter(number, size, lambda _, number=number: turns.append(number))  # type: ignore[misc]
@@ -186,7 +189,7 @@ def test_the_line_lets_in_what_fits_and_one_alone_whatever_its_size() -> None:
 
 
 def test_a_shard_that_does_not_answer_keeps_those_for_others_from_nothing() -> None:
-    line = LargePublishes(100)
+    line = LargePublishes(100, 100)
     turns: list[int] = []
     for number, shard in enumerate((7, 7, 8, 7, 8)):
         line.enter(shard, 40, lambda _, number=number: turns.append(number))  # type: ignore[misc]
@@ -286,7 +289,7 @@ def test_what_is_not_committed_before_the_close_does_not_count(world: World, cli
 
 def test_the_line_does_not_grow_the_stack_where_a_shard_answers_at_once() -> None:
     """A node that is lost answers so for its queues, to all who wait."""
-    line = LargePublishes(100)
+    line = LargePublishes(100, 100)
     depths: list[int] = []
 
     def turn(_: object) -> None:

@@ -143,6 +143,8 @@ class ThreeBrokers:
         self.patient = True
         self.frames = 0
         """How many have been sent."""
+        self.watches: Callable[[Frame], None] = lambda frame: None
+        """Is shown every frame that is sent."""
         self.loses: Callable[[int, int, RaftMessage], bool] = lambda sender, to, message: False
         self._mail: list[tuple[int, int, Frame]] = []
         self._due_ms = -1
@@ -194,6 +196,8 @@ class ThreeBrokers:
             if output.due_ms >= 0:
                 self._due_ms = output.due_ms if self._due_ms < 0 else min(self._due_ms, output.due_ms)
             self.frames += len(output.frames)
+            for frame in output.frames.values():
+                self.watches(frame)
             self._mail += [(id, to, frame) for to, frame in output.frames.items()]
             if node.write is not None and id not in self.stuck:
                 self.stores[id].write(node.write)

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from typing import Any
 
 import pytest
 
@@ -45,9 +46,9 @@ class CountingCatalog(Catalog):
         self.compared += 1
         return super().policies_of_queue(queue)
 
-    def effective_settings(self, queue: QueueRecord) -> QueueSettings:
+    def effective_settings(self, queue: QueueRecord, definition: dict[str, Any] | None = None) -> QueueSettings:
         self.merged += 1
-        return super().effective_settings(queue)
+        return super().effective_settings(queue, definition)
 
 
 class Leader:

@@ -92,6 +92,16 @@ class Node:
         ):
             return found.status, await found.json() if found.content_length else None
 
+    def text(self, path: str) -> str:
+        """A page that is no JSON."""
+        answer: str = self.run(self._text(path))
+        return answer
+
+    async def _text(self, path: str) -> str:
+        async with aiohttp.ClientSession() as session, session.get(f"http://{self.address}{path}") as found:
+            assert found.status == 200
+            return await found.text()
+
     def names(self, path: str, user: str = "guest") -> list[str]:
         status, rows = self.ask("GET", path, user)
         assert status == 200, rows

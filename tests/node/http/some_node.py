@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mayfly.node.operating.ports.metrics import Histogram, Metric
+from mayfly.node.operating.ports.outlook import ForecastWish
 from mayfly.node.operating.ports.queue_selection import QueueSelection
 from mayfly.node.operating.ports.rabbitmq_metrics import MetricsSelection
 from mayfly.node.operating.views.queue_metrics import queue_metrics
@@ -48,6 +49,10 @@ class SomeNode:
 
     def queue_metrics(self, rows: Sequence[Mapping[str, Any]], left_out: int) -> Sequence[Metric]:
         return queue_metrics(rows, left_out)
+
+    async def forecast_metrics(self, wish: ForecastWish) -> Sequence[Metric]:
+        self.asked.append(wish)
+        return [("mayfly_forecast_all_leases", "Leases", "gauge", [({"within": "60s"}, 2)])]
 
     async def rabbitmq_metrics(self, wanted: MetricsSelection) -> Sequence[Metric]:
         self.asked.append(wanted)

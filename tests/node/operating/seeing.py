@@ -15,6 +15,7 @@ from mayfly.node.operating.dead_letters import DeadLetters
 from mayfly.node.operating.freshness import Freshness
 from mayfly.node.operating.groups import Groups
 from mayfly.node.operating.node_questions import NodeQuestions
+from mayfly.node.operating.outlook import Outlooks
 from mayfly.node.operating.ports.metrics import Metric
 from mayfly.node.operating.queues import Queues
 from mayfly.node.operating.shard_sources import ShardSources
@@ -90,6 +91,7 @@ class Seeing:
         self.freshness = Freshness(engine, self.cluster, self.sources, self.questions)
         self.groups = Groups(engine, self.sources, self.questions, self._now_ms)
         self.queues = Queues(engine, self.sources, self.questions, Rates(), self._now_ms)
+        self.outlooks = Outlooks(engine, self.sources, self.questions, self._now_ms)
         self.dead_letters = DeadLetters(engine, self.sources, self.questions, self._now_ms, brokers.settle)
         views = ClientViews(engine, node.broker)
         self.clients = Clients(engine, views, self.sources, self.questions, Rates(), self._now_ms)

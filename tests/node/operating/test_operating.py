@@ -309,7 +309,9 @@ def test_d8_dead_letters_are_listed_for_who_has_logged_in(password: str | None) 
 def test_every_page_that_takes_no_login_is_known() -> None:
     """What these show is said in docs/operations/security.md; a page that shows more belongs among the others."""
     everybody = {"/", "/health/live", "/health/ready", "/api/auth", "/page/main.js"}
-    metrics = {"/metrics", "/metrics/per-queue", "/metrics/per-object", "/metrics/detailed"}
+    metrics = {
+        "/metrics", "/metrics/per-queue", "/metrics/per-object", "/metrics/detailed", "/metrics/forecast",
+    }  # fmt: skip
     others = {"/status", "/queues", "/queues/%2F/q", "/cluster/members", "/shards"}
     opened = {
         "none": everybody, "loopback": everybody | metrics | others, "metrics": everybody | metrics | others,

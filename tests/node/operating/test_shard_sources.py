@@ -17,6 +17,8 @@ from mayfly.node.numbers import CATALOG_GROUP
 from mayfly.node.operating import current_replicas, dead_letters, groups, shard_sources
 from mayfly.node.operating.node_questions import SILENT_FOR_MS
 from mayfly.node.operating.ports.client_selection import ClientSelection
+from mayfly.node.operating.ports.management import PolicyWish
+from mayfly.node.operating.ports.outlook import ForecastWish
 from mayfly.node.operating.ports.parked_selection import Selection
 from mayfly.node.operating.ports.queue_selection import QueueSelection
 from mayfly.node.operating.shard_sources import unknown_text
@@ -151,6 +153,74 @@ def test_what_a_queue_that_moved_has_left_behind_is_shown_as_where_that_is(
     cluster.lacks(*lacks)
     assert steady(cluster.third.queue("q1")) == steady(before)
     assert "left_behind" not in cluster.third.queue("q0")
+
+
+@WITHOUT
+def test_r2_a_forecast_is_of_all_shards(cluster: Cluster, lacks: tuple[int, ...]) -> None:
+    """R2: also where the node has no replica, in as many questions as it takes; and then it happens."""
+    for number in range(4):
+        cluster.client.send(1, commands.Queue.Purge(queue=f"q{number}"))
+        cluster.brokers.run_until(lambda: cluster.client.take(1))
+        cluster.client.publish(1, f"q{number}", b"gone", expiration="30000")
+    cluster.pass_ms(1000)
+
+    def foretold() -> dict[str, Any]:
+        return cluster.third.run(cluster.third.outlooks.forecast(ForecastWish(None)))
+
+    before = foretold()
+    cluster.lacks(*lacks)
+    after = foretold()
+    assert before["totals"] == after["totals"]
+    assert [(it["expire"], it["leases"]) for it in after["totals"]] == [(4, 0), (4, 4), (4, 4)]
+    assert [row["name"] for row in after["queues"]] == ["q0", "q1", "q2", "q3"]
+    assert {shard for _, question in cluster.asked for shard in question["afters"]} == set(lacks)
+    wish = PolicyWish("/", "p", "^q[01]$", {"max-length": 0}, None, None, False)
+    status, tried = cluster.third.run(cluster.third.outlooks.try_policy(wish))
+    assert (status, [(row["name"], row["drop"]) for row in tried["queues"]]) == (200, [("q0", 1), ("q1", 1)])
+    cluster.pass_ms(16_000)
+    cluster.pass_ms(16_000)
+    assert [cluster.third.queue(f"q{number}")["expired"] for number in range(4)] == [1] * 4
+
+
+def test_r2_r3_through_a_change_of_leader_what_is_foretold_stays_and_happens(cluster: Cluster) -> None:
+    """R2, R3: any replica foretells the same, before and after the lead moves."""
+    cluster.lead(1, 1)
+    cluster.lead(2, 1)
+    for number in range(4):
+        for expiration in ("8000", "20000"):
+            cluster.client.publish(1, f"q{number}", b"gone", expiration=expiration)
+        cluster.client.send(1, commands.Basic.Get(queue=f"q{number}", no_ack=True))
+        cluster.client.send(1, commands.Basic.Get(queue=f"q{number}", no_ack=True))
+    cluster.pass_ms(1000)
+    wish = ForecastWish(None, [1_000, 12_000, 60_000])
+    policy = PolicyWish("/", "p", "", {"message-ttl": 1, "ttl-applies": "retroactive"}, None, None, False)
+
+    def foretold(node: int) -> tuple[object, object]:
+        seen = cluster.nodes[node]
+        forecast = seen.run(seen.outlooks.forecast(wish))
+        return [it["expire"] for it in forecast["totals"]], seen.run(seen.outlooks.try_policy(policy))[1]["totals"]
+
+    before = foretold(1)
+    assert before[0] == [0, 4, 8]
+    assert isinstance(before[1], dict) and (before[1]["expire"], before[1]["queues"]) == (8, 4)
+    assert foretold(2) == foretold(3) == before
+    cluster.lead(1, 2)
+    cluster.lead(2, 3)
+    assert [foretold(node) for node in (1, 2, 3)] == [before] * 3
+    cluster.pass_ms(12_000)
+    assert [cluster.third.queue(f"q{number}")["expired"] for number in range(4)] == [1] * 4
+
+
+def test_r2_what_nobody_has_told_is_said_to_be_unknown(cluster: Cluster) -> None:
+    """R2, R3: it is not shown as nothing."""
+    for node in cluster.nodes.values():
+        node.lacks.add(1)
+    found = cluster.third.run(cluster.third.outlooks.forecast(ForecastWish(None)))
+    assert found["unknown_shards"] == [1]
+    wish = PolicyWish("/", "p", "", {"max-length": 0}, None, None, False)
+    _, tried = cluster.third.run(cluster.third.outlooks.try_policy(wish))
+    unknown = {row["name"] for row in tried["queues"] if "unknown" in row}
+    assert tried["unknown_shards"] == [1] and unknown == {f"q{n}" for n in range(4) if cluster.shard_of(f"q{n}") == 1}
 
 
 @WITHOUT

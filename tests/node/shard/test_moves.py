@@ -8,7 +8,9 @@ from pamqp.commands import Basic
 
 from mayfly.node.shard import commands
 from mayfly.node.shard.commands import ACK, GIVE_BACK, KEPT, REJECT, REQUEUE, LetterContent, RouteDecision
+from mayfly.node.shard.departing import take_in_lane
 from mayfly.node.shard.message import FAILED
+from mayfly.node.shard.outbox import SCHEDULED, item_kind
 from mayfly.node.shard.results import (
     Attached,
     Crossed,
@@ -21,9 +23,11 @@ from mayfly.node.shard.results import (
     Refused,
 )
 from mayfly.node.shard.settings import ShardQueueSettings, encode_terms
+from mayfly.node.shard.shard import Shard
 from tests.node.amqp.headers import build_header
 from tests.node.shard.driver import A, B, Close, Driver
 from tests.node.shard.moving_shards import HEADER, KEY, MovingShards
+from tests.node.shard.test_rescheduling import change, later
 
 Q = 40
 DLQ = 41
@@ -672,3 +676,58 @@ def test_s2_s3_what_is_scheduled_moves_and_waits_on() -> None:
     shards.now_ms += 1000
     shards.tick(2)
     assert shards.ready(Q)[10:] == ["late"]
+
+
+def named(shards: MovingShards, shard: int, message_id: str, after_ms: int) -> None:
+    """A publish that is due later, under an id."""
+    shards.run(shard, later(message_id, Q, after_ms=after_ms))
+
+
+def cancelled(shards: MovingShards, shard: int, *message_ids: str) -> tuple[list[int], list[int]]:
+    """What was not decided, and where nothing was waiting."""
+    changes = [change(each, queues=(Q,)) for each in message_ids]
+    (answer,) = shards.run(shard, commands.encode_guard(len(changes)), *changes)
+    assert isinstance(answer, Published)
+    return answer.refused, answer.not_waiting
+
+
+def test_s4_what_has_moved_is_cancelled_where_it_is() -> None:
+    """S4: on the way nothing is decided."""
+    shards = MovingShards()
+    shards.create(Q, 1, allow_schedule=True)
+    for number in range(10):
+        named(shards, 1, f"m{number}", 1000)
+    shards.ask_to_move(Q, 2)
+    shards.lead_moves(1)
+    assert cancelled(shards, 1, "m1") == ([0], [])
+    shards.finish_moves()
+    assert cancelled(shards, 1, "m1") == ([0], [])
+    assert cancelled(shards, 2, "m1", "m9", "m1") == ([], [2])
+    found = shards.shards[2].shard.queue(Q)
+    assert found is not None and found.scheduled_count() == 8
+
+
+def test_s4_what_has_come_back_out_of_a_lane_is_cancelled_too() -> None:
+    """S4: a queue that returns before all of it has gone, and a replica that began with a snapshot then."""
+    shards = MovingShards()
+    shards.create(Q, 1, allow_schedule=True)
+    for number in range(10):
+        named(shards, 1, f"m{number}", 1000)
+    shards.ask_to_move(Q, 2)
+    shards.lead_moves(1)
+    state = shards.shards[1].shard._state
+    digests = dict(state.outbox.lanes[Q].digests)
+    assert digests
+    restored = Shard(1, 1)
+    restored.restore(shards.shards[1].shard.snapshot())
+    assert restored._state.outbox.lanes[Q].digests == digests
+    lane, queue = state.outbox.lanes[Q], state.queues[Q]
+    while item_kind(lane.items[0]) != SCHEDULED:
+        state.release(state.outbox.take_from_lane(lane).index, 1)
+    before = queue.scheduled_count()
+    state.begin_entry()
+    take_in_lane(state, queue, len(digests))
+    assert queue.scheduled_count() == before + len(digests)
+    schedule = queue.schedule
+    assert schedule is not None
+    assert sum(bool(schedule.find(digest, 1)) for digest in digests.values()) == len(digests)

@@ -16,6 +16,10 @@ class Host:
     def __init__(self, leaders: dict[int, int]) -> None:
         self.groups = {id: SimpleNamespace(id=id, leader=leader) for id, leader in leaders.items()}
         self.reads: list[tuple[int, Any]] = []
+        self.damaged: dict[int, list[int]] = {}
+
+    def beyond_repair(self, now_ms: int) -> dict[int, list[int]]:
+        return self.damaged
 
     def read_index(self, group: int, done: Any) -> None:
         assert group in self.groups, "there is nobody to ask"
@@ -28,11 +32,11 @@ def a_node(leaders: dict[int, int]) -> tuple[Host, CatchingUp, NodeView]:
     catching_up = CatchingUp(host, lambda: None, ending)  # type: ignore[arg-type]
     node: Any = SimpleNamespace(
         engine=SimpleNamespace(host=host, no_room=None), catching_up=catching_up,
-        control=SimpleNamespace(drain=SimpleNamespace(step=NOT_DRAINING)),
+        now_ms=lambda: 0, control=SimpleNamespace(drain=SimpleNamespace(step=NOT_DRAINING)),
     )  # fmt: skip
     catching_up.serving = True
     not_asked: Any = None
-    return host, catching_up, NodeView(node, not_asked, not_asked, not_asked)
+    return host, catching_up, NodeView(node, not_asked, not_asked, not_asked, not_asked)
 
 
 def test_a_node_is_ready_when_it_knows_who_leads_what_it_has() -> None:
@@ -45,6 +49,16 @@ def test_a_node_is_ready_when_it_knows_who_leads_what_it_has() -> None:
     assert view.readiness()[0]
     host.groups[0].leader = 0
     assert view.readiness() == (False, "no leader known for groups 0")
+
+
+def test_a_group_that_nobody_can_rebuild_is_told_with_what_to_do() -> None:
+    """Before all else: it may be the catalog that a start waits for."""
+    host, catching_up, view = a_node({0: 0, 3: 2})
+    catching_up.serving = False
+    host.damaged = {0: [1, 2]}
+    ready, why = view.readiness()
+    assert not ready and why.startswith("group 0 is damaged on nodes 1, 2, its other voters are no majority: ")
+    assert "`mayfly restore`" in why
 
 
 def test_a_replica_that_has_gone_keeps_nobody_waiting() -> None:

@@ -253,7 +253,9 @@ def test_s5_retries_wait() -> None:
     assert rules(made) == {"S5"}
     made.settles[0] = Settle(1, REQUEUE, 3 * S + 100_000)
     made.handed.append(handed(3, 1, "again", 6 * S, redelivered=True))
-    made.settles[1:] = [Settle(2, FAIL, 5 * S + 300_000), Settle(3, ACK, 7 * S)]
+    made.settles[1:] = [Settle(2, REQUEUE, 5 * S + 300_000), Settle(3, ACK, 7 * S)]
+    assert rules(made) == set()
+    made.settles[:2] = [Settle(1, FAIL, 3 * S + 100_000), Settle(2, FAIL, 5 * S + 300_000)]
     assert rules(made) == {"S5"}, "the second time it waits for twice as long"
 
 

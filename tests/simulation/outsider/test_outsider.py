@@ -1,5 +1,6 @@
-"""Whole simulated clusters under the outsider's clients, judged from outside: RULES T1-T11, T14, L1-L8, L10, L11, D1-D9,
-C2, S2, S3, S5, confirms and linearizability, through changes of leaders.
+"""Whole simulated clusters under the outsider's clients, judged from outside, through changes of leaders.
+
+RULES T1-T11, T14, L1-L8, L10, L11, D1-D9, C2, S2, S3, S5, confirms and linearizability.
 
 `python -m simulation outsider --seed N` replays one.
 """

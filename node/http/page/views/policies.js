@@ -1,12 +1,13 @@
 // Policies and operator policies.
 
-import { at, get, put, remove } from "../api.js";
-import { h } from "../dom.js";
+import { at, get, post, put, remove } from "../api.js";
+import { h, show } from "../dom.js";
 import { argumentMarks, rowActions } from "../parts/cells.js";
 import { VhostChoice } from "../parts/choices.js";
 import { ask, tell } from "../parts/dialog.js";
-import { foldedForm, jsonIn } from "../parts/form.js";
+import { foldedForm, jsonIn, valuesOf } from "../parts/form.js";
 import { Table } from "../parts/table.js";
+import { count, duration } from "../units.js";
 
 const APPLIES = ["queues", "exchanges", "all", "classic_queues", "quorum_queues"];
 
@@ -42,11 +43,15 @@ class Policies {
         { name: "priority", label: "Priority", kind: "number", value: 0 },
         { name: "definition", label: "Definition", kind: "block", isWide: true, isNeeded: true, hint: '{"message-ttl": 60000, "expires": 1800000}' },
       ],
-      send: async ({ vhost, name, definition, ...values }) => {
-        await put(at(`/api/${kind}`, vhost, name), { ...values, priority: values.priority ?? 0, definition: jsonIn(definition, "Definition") });
-        return `${name} is set.`;
+      send: async (values) => {
+        await put(at(`/api/${kind}`, values.vhost, values.name), wish(values));
+        show(this.tried, "");
+        return `${values.name} is set.`;
       },
     });
+    this.tried = h("div", { class: "wide tried", role: "status" });
+    this.form.querySelector(".actions").append(h("button", { type: "button", class: "plain", on: { click: () => this.tryIt() } }, "Try"));
+    this.form.querySelector("form").append(this.tried);
     this.element = h("section", {}, h("h2", {}, title), this.table.element, this.form);
   }
 
@@ -66,6 +71,21 @@ class Policies {
     this.form.querySelector("[name=pattern]").focus();
   }
 
+  /** Show what the policy in the form would change at once; nothing is set. */
+  async tryIt() {
+    const form = this.form.querySelector("form");
+    if (!form.reportValidity()) return;
+    try {
+      const values = valuesOf(form);
+      const found = await post(`${at(`/api/${this.kind}`, values.vhost, values.name)}/try`, wish(values));
+      const table = triedTable();
+      table.update(found.queues);
+      show(this.tried, [h("p", {}, triedText(found)), table.element]);
+    } catch (error) {
+      show(this.tried, h("p", { class: "late" }, error.message));
+    }
+  }
+
   async drop(row) {
     const isDone = await ask({
       title: `Delete the policy ${row.name}?`, text: `What matches ${row.pattern} has the next policy's settings then, or its own alone.`,
@@ -74,4 +94,29 @@ class Policies {
     if (isDone) tell(`${row.name} is deleted.`);
     this.again();
   }
+}
+
+function wish({ vhost, name, definition, ...values }) {
+  return { ...values, priority: values.priority ?? 0, definition: jsonIn(definition, "Definition") };
+}
+
+function triedTable() {
+  return new Table("What it would change", [
+    { label: "Queue", head: true, show: (row) => row.name },
+    { label: "Settings", show: (row) => Object.entries(row.changes).map(([name, [was, will]]) =>
+      h("div", {}, `${name} ${JSON.stringify(was)} \u2192 ${JSON.stringify(will)}`)) },
+    { label: "Expire", number: true, show: (row) => (row.unknown ? "?" : count(row.expire)) },
+    { label: "Stay behind", number: true, show: (row) => (row.unknown ? "?" : count(row.behind)) },
+    { label: "Drop", number: true, show: (row) => (row.unknown ? "?" : count(row.drop)) },
+    { label: "Lease", show: (row) => row.lease && `${leaseEnd(row.lease.ends_in_ms)} \u2192 ${leaseEnd(row.lease.would_end_in_ms)}` },
+  ], (row) => row.name, null, "No queue would have other settings.");
+}
+
+const leaseEnd = (ms) => (ms === null ? "no end" : duration(ms));
+
+function triedText({ totals, left_out, unknown_shards }) {
+  const more = left_out ? ` ${count(left_out)} more queues are not shown.` : "";
+  const unknown = unknown_shards.length ? ` Nothing is known of shards ${unknown_shards.join(", ")}.` : "";
+  return `Nothing is set. ${count(totals.queues)} queues would have other settings; at once ${count(totals.expire)} messages would expire, ` +
+    `${count(totals.behind)} stay behind live ones, ${count(totals.drop)} be dropped, and ${count(totals.leases_begin_anew)} leases begin anew.${more}${unknown}`;
 }

@@ -1,0 +1,63 @@
+"""Some losses of power under real nodes (`make power-cuts`), and a log that skips its syncs, which has to show.
+
+CHAOS_SEED repeats the choices of a run, though not its timing.
+"""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from mayfly.node.local_nodes.local_cluster import this_mayfly
+from tests.reliability.chaos import Run, carry_out_run
+from tests.reliability.dead_letters import DeadLetterRun, carry_out_dead_letters
+from tests.reliability.disks import why_impossible
+from tests.reliability.faults import POWER, kinds_of
+from tests.reliability.run_chaos import report, report_dead_letters
+from tests.reliability.test_chaos import RATE, demand, seed
+
+pytestmark = [pytest.mark.processes, pytest.mark.slow]
+
+SOME = 3
+CAUGHT_WITHIN = 20
+
+
+@pytest.fixture(autouse=True)
+def disks_that_forget() -> None:
+    reason = why_impossible()
+    if reason:
+        pytest.skip(f"no disks that forget on this machine: {reason}")
+
+
+def test_t5_d6_dead_letters_through_losses_of_power(tmp_path: Path) -> None:
+    """Nothing that was confirmed is lost, no dead letter comes twice or early."""
+    run = DeadLetterRun(seed(), 0, kinds_of([POWER]), RATE, least_faults=SOME)
+    carry_out_dead_letters(run, tmp_path)
+    print(report_dead_letters(run))
+    demand(run, tmp_path)
+    assert run.is_hit_enough and run.clients is not None and run.clients.confirmed() > 500
+
+
+def test_acknowledgements_through_losses_of_power(tmp_path: Path) -> None:
+    """What was applied stays applied: an acknowledged message goes to nobody who comes later."""
+    run = Run(seed(), 0, kinds_of([POWER]), RATE, least_faults=SOME)
+    carry_out_run(run, tmp_path)
+    print(report(run))
+    demand(run, tmp_path)
+    assert run.is_hit_enough and run.clients is not None and len(run.clients.proven) > 200
+
+
+def test_a_log_that_skips_its_syncs_breaks_a_promise(tmp_path: Path) -> None:
+    """Else these cuts would show nothing."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no C compiler: syncs are skipped by a library made for it")
+    library = tmp_path / "no_sync.so"
+    source = Path(__file__).with_name("no_sync.c")
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
+    run = DeadLetterRun(seed(), 0, kinds_of([POWER]), RATE, least_faults=CAUGHT_WITHIN)
+    run.executable = ["env", f"LD_PRELOAD={library}", *this_mayfly()]
+    carry_out_dead_letters(run, tmp_path)
+    print(f"after {len(run.faults)} losses of power: {run.violations[:3]}")
+    assert run.violations
