@@ -70,7 +70,8 @@ class _Counting:
     """The messages of a queue by other terms."""
 
     __slots__ = (
-        "_gone", "_is_lazy", "_is_stream", "_lines", "_rule", "_runs", "_terms", "_trial", "_waiting", "_waiting_bytes",
+        "_gone", "_is_anywhere", "_is_lazy", "_is_stream", "_lines", "_rule", "_runs", "_terms", "_trial", "_waiting",
+        "_waiting_bytes",
     )  # fmt: skip
 
     def __init__(self, queue: Queue, terms: ShardQueueSettings, trial: Trial) -> None:
@@ -80,6 +81,7 @@ class _Counting:
         dialect = OF_STREAMS if is_stream else DIALECTS.index(terms.ttl_dialect)
         self._is_stream = is_stream
         self._is_lazy = dialect == OTTERMQ
+        self._is_anywhere = terms.expire_anywhere and not self._is_lazy and queue.stream is None
         ttl_ms = -1 if terms.message_ttl_ms is None else terms.message_ttl_ms
         self._rule = ttl_rule(dialect, ttl_ms) if terms.ttl_retroactive or is_stream else AS_PACKED
         names: dict[int, LineName] = {id(line): name for name, line in named_lines(queue)}
@@ -105,7 +107,13 @@ class _Counting:
                 at_head = 0 if stays else deadlines.first_outside(now_ms)
                 stays = stays or at_head < part.count
                 gone += at_head
-                self._trial.behind += deadlines.count_within(now_ms, at_head)
+                behind = deadlines.count_within(now_ms, at_head)
+                if self._is_anywhere:
+                    # They would leave as well; which of them are large is not looked at.
+                    self._trial.expire += behind
+                    self._waiting -= behind
+                else:
+                    self._trial.behind += behind
                 if at_head:
                     self._waiting_bytes -= part.body_lengths().sum_of_first(at_head)
                 yield
