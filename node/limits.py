@@ -24,8 +24,9 @@ BATCH_BYTES: Final = 512 * KIB
 ENTRY_BYTES: Final = 1 * MIB
 """Largest log entry made of several batches. A single larger message still makes one entry."""
 
-INFLIGHT_BYTES: Final = 16 * MIB
-"""Entries under way to one follower of one group."""
+INFLIGHT_BYTES: Final = 4 * MIB
+"""Entries under way to one follower of one group, which may come to write all of them at once; one alone may be
+larger."""
 
 PENDING_BYTES_HIGH: Final = 64 * MIB
 """Commands given and not yet applied, over all groups, above which publishers are not read from."""

@@ -26,6 +26,11 @@ _LONGEST_ID_OCTETS: Final = 255
 _SHOWN_CHARACTERS: Final = 100
 
 
+def is_change(content: Content) -> bool:
+    """Whether a publish seems to have the header."""
+    return _NAME in content.header
+
+
 def digest_to_change(content: Content) -> bytes:
     """Of the message id that a publish means by the header; empty if it has none. Raises AmqpError 406 for what can be
     no message id."""

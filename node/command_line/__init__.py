@@ -29,6 +29,7 @@ _COMMANDS: Final = {
     "policy": "mayfly.node.command_line.policy_command",
     "user": "mayfly.node.command_line.user_command",
     "schedule": "mayfly.node.command_line.schedule_command",
+    "stream": "mayfly.node.command_line.stream_command",
     "switch": "mayfly.node.command_line.switch_command",
     "vhost": "mayfly.node.command_line.vhost_command",
     "permission": "mayfly.node.command_line.permission_command",

@@ -16,6 +16,7 @@ COLUMNS: Final[Columns] = {
     "durable": yes_or_no("durable"),
     "auto_delete": yes_or_no("auto_delete"),
     "internal": yes_or_no("internal"),
+    "delayed": at("messages_delayed"),
     "policy": at("policy"),
     "arguments": as_text("arguments"),
 }
@@ -42,7 +43,9 @@ def list_exchanges(
 @command.command("declare")
 @click.argument("name")
 @_vhost
-@click.option("--type", "kind", default="direct", show_default=True, help="direct, fanout, topic or headers.")
+@click.option(
+    "--type", "kind", default="direct", show_default=True, help="direct, fanout, topic, headers, x-delayed-message."
+)
 @click.option("--transient", is_flag=True, help="Not durable.")
 @click.option("--auto-delete", is_flag=True, help="Goes with the last binding from it.")
 @click.option("--internal", is_flag=True, help="Clients can't publish to it, exchanges can.")

@@ -33,6 +33,7 @@ from mayfly.node.http.page_queue import PageQueue
 from mayfly.node.http.routes import Routes
 from mayfly.node.http.schedules import SchedulePages
 from mayfly.node.http.sockets import HttpConnections
+from mayfly.node.http.streams import StreamPages
 from mayfly.node.http.times import TimePages
 from mayfly.node.http.topology import TopologyPages
 from mayfly.node.limits import HTTP_CONNECTIONS, HTTP_FIRST_REQUEST_SECONDS, HTTP_KEEPALIVE_SECONDS
@@ -46,6 +47,7 @@ from mayfly.node.operating.ports.outlook import OutlookPort
 from mayfly.node.operating.ports.parameters import ParametersPort
 from mayfly.node.operating.ports.schedules import SchedulePort
 from mayfly.node.operating.ports.status import StatusProvider
+from mayfly.node.operating.ports.streams import StreamPort
 from mayfly.node.operating.ports.topology import TopologyPort
 from mayfly.node.operating.ports.users import ORIGIN
 from mayfly.node.settings.kinds import Address
@@ -80,6 +82,7 @@ class PagePorts:
     parameters: ParametersPort | None = None
     schedules: SchedulePort | None = None
     outlook: OutlookPort | None = None
+    streams: StreamPort | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +200,8 @@ class HttpServer:
             handlers |= SchedulePages(ports.schedules).handlers()
         if ports.outlook is not None:
             handlers |= OutlookPages(ports.outlook, management).handlers()
+        if ports.streams is not None:
+            handlers |= StreamPages(ports.streams).handlers()
         gate = Gate(management)
         for route in ROUTES:
             handler = handlers.get(route.handler)

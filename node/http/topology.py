@@ -65,8 +65,13 @@ class TopologyPages:
     async def _with_stats(self, request: web.Request, rows: list[Row]) -> list[Row]:
         if _is_asked(request, "disable_stats"):
             return rows
-        stats = await self._management.exchange_stats([(row["vhost"], row["name"]) for row in rows])
-        return [{**row, "message_stats": stats[row["vhost"], row["name"]]} for row in rows]
+        names = [(row["vhost"], row["name"]) for row in rows]
+        stats = await self._management.exchange_stats(names)
+        delayed = await self._management.delayed(names)
+        return [
+            {**row, "message_stats": stats[name], **delayed.get(name, {})}
+            for name, row in zip(names, rows, strict=True)
+        ]
 
     async def _put_exchange(self, request: web.Request, user: User) -> web.Response:
         return answered(*await self._port.put_exchange(user.name, _at(request), await _content(request)))

@@ -203,6 +203,20 @@ class Management:
         """See `ManagementPort.exchange_stats`."""
         return await self._messages.of_exchanges(names)
 
+    async def delayed(self, names: Sequence[tuple[str, str]]) -> dict[tuple[str, str], dict[str, Any]]:
+        """See `ManagementPort.delayed`."""
+        named = [self._catalog.delay_queue(vhost, name) for vhost, name in names]
+        records = [record for record in named if record is not None]
+        rows = await self._queues.delayed(records) if records else {}
+        return {
+            (record.vhost, record.name): {
+                "messages_delayed": rows[record.id]["scheduled"],
+                "next_due_in_ms": rows[record.id].get("next_due_in_ms"),
+            }
+            for record in records
+            if record.id in rows
+        }
+
     async def _totals_of(self, user: str) -> dict[str, Any]:
         vhosts = self.vhosts_seen(user)
         totals = TotalsOfUser(self._engine, vhosts, user)

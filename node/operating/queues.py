@@ -173,6 +173,16 @@ class Queues:
             unknown.update(told.unknown)
         return found, sorted(unknown)
 
+    async def delayed(self, records: Sequence[QueueRecord]) -> dict[int, Row]:
+        """Of queues of delayed exchanges, by id: how many messages wait (`scheduled`), and when the next is due, as far
+        as that is known."""
+        found: dict[int, Row] = {}
+        for start in range(0, len(records), COUNTS_AT_ONCE):
+            told = await self._sources.ask(self._ids(records[start : start + COUNTS_AT_ONCE]), partial(_Rows, 0, False))
+            for some in told.found.values():
+                found |= some
+        return found
+
     async def _rows(self, records: Sequence[QueueRecord], most: int, by_name: bool) -> list[Row]:
         told = await self._sources.ask(self._ids(records), partial(_Rows, max(0, most), by_name))
         behind = await self._behind(records)

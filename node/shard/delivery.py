@@ -73,10 +73,7 @@ def _expire_heads(state: State, queue: Queue) -> None:
 def _release_due(state: State, queue: Queue) -> None:
     """What is scheduled and due becomes ready (RULES S2, S3), in order: behind what is ready, or, if it was delivered
     before, among what came back."""
-    due = queue.take_scheduled(state.time_ms, state.due_budget)
-    state.due_budget -= len(due)
-    for message in due:
-        state.due_lag.observe(state.time_ms - message.enqueued_ms)
+    for message in _take_due(state, queue):
         queue.ready_bytes += message.body_length
         if message.acquired_count > 0:
             put_back(state, queue, message)
@@ -89,11 +86,17 @@ def _send_due(state: State, queue: Queue) -> None:
     still be on their way to here, nothing does."""
     if queue.waits_for_earlier:
         return
+    for message in _take_due(state, queue):
+        state.outbox.add(queue.queue_id, message, DUE, state.time_ms, queue.settings)
+
+
+def _take_due(state: State, queue: Queue) -> list[Message]:
+    """What is scheduled and due leaves, in order, within the entry's bound."""
     due = queue.take_scheduled(state.time_ms, state.due_budget)
     state.due_budget -= len(due)
     for message in due:
         state.due_lag.observe(state.time_ms - message.enqueued_ms)
-        state.outbox.add(queue.queue_id, message, DUE, state.time_ms, queue.settings)
+    return due
 
 
 def put_back(state: State, queue: Queue, message: Message) -> None:

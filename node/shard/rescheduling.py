@@ -66,9 +66,10 @@ def _change(state: State, queue: Queue, digest: bytes, due_ms: int) -> int:
 
 
 def _put_again(state: State, queue: Queue, message: Message, digest: bytes, due_ms: int) -> None:
-    """Due at another time: its TTL counts from there (RULES S3). What is due now is ready, behind what is."""
+    """Due at another time: its TTL counts from there (RULES S3). What is due now is ready, behind what is; in a delayed
+    exchange it leaves as all that is due (S1)."""
     message = message.waiting_until(due_ms).with_deadline(queue.deadline_ms(due_ms, message.ttl_ms))
-    if due_ms > state.time_ms:
+    if due_ms > state.time_ms or queue.settings.delays:
         queue.wait(message, digest)
         return
     queue.ready_bytes += message.body_length

@@ -23,9 +23,13 @@ class KeptAhead:
         found = folder.kept_ahead(*self._beside) if boot else None
         self.kept: ClocksAhead = _NOTHING if found is None else found
 
+    def wants(self, found: ClocksAhead) -> bool:
+        """Whether this is worth a write."""
+        return bool(self._boot) and is_to_be_kept(found, self.kept)
+
     def keep(self, found: ClocksAhead) -> None:
         """Keep this, if it is worth a write."""
-        if not self._boot or not is_to_be_kept(found, self.kept):
+        if not self.wants(found):
             return
         self.kept = found
         try:

@@ -24,6 +24,7 @@ from mayfly.node.operating.queues import Queues
 from mayfly.node.operating.resources import Resources
 from mayfly.node.operating.schedules import Schedules
 from mayfly.node.operating.shard_sources import ShardSources
+from mayfly.node.operating.streams import Streams
 from mayfly.node.operating.topology import Topology
 from mayfly.node.operating.views.client_views import ClientViews
 from mayfly.node.operating.views.rates import Rates
@@ -63,10 +64,11 @@ class Pages:
         acting = Acting(broker, pump)
         topology = Topology(engine.catalog, acting)
         schedules = Schedules(engine, sources, questions, acting, now_ms)
+        streams = Streams(engine, sources, questions, pump, now_ms)
         tls_files = (settings.peer_tls, settings.amqp_tls, settings.http_tls)
         checks = HealthChecks(engine, self.view, [files.certificate for files in tls_files if files is not None])
         parameters = Parameters(engine.catalog, management, access)
         self.ports: PagePorts = PagePorts(
             self.view, operator, management, access, definitions, topology, checks, parameters, schedules,
-            outlooks,
+            outlooks, streams,
         )

@@ -65,7 +65,9 @@ class ResourceWatch:
         found: list[ClocksAhead] = []
 
         def look(now_ms: int) -> None:
-            found.append(clocks_ahead(host.groups.values(), host.clocks.bound_ms, now_ms))
+            rows = clocks_ahead(host.groups.values(), host.clocks.bound_ms, now_ms)
+            if ahead.wants(rows):
+                found.append(rows)
 
         while True:
             self._feed(look)

@@ -41,8 +41,12 @@ class Founder(Actor):
     def begin(self) -> None:
         topology = self.world.topology
         steps: list[Frame] = [
-            commands.Exchange.Declare(0, exchange, "fanout", durable=True)
-            for exchange in topology.exchanges
+            commands.Exchange.Declare(
+                0, exchange.name, "x-delayed-message", durable=True, arguments={"x-delayed-type": "fanout"}
+            )
+            if exchange.delays
+            else commands.Exchange.Declare(0, exchange.name, "fanout", durable=True)
+            for exchange in topology.exchanges.values()
         ]
         plans = [plan for plan in topology.queues.values() if plan.expires_ms is None]
         steps += [
@@ -207,6 +211,18 @@ class Scheduler(Publisher):
         publish.exact = clock_ms < 0 or self.random.random() < 0.7
         headers = {"x-delay": publish.delay_ms} if publish.exact else {"x-deliver-at": clock_ms + publish.delay_ms}
         properties.headers = {**(properties.headers or {}), **headers}
+        return properties
+
+
+class Delayer(Publisher):
+    """Publishes to a delayed exchange: most messages wait in it."""
+
+    delays_ms = (0, 60, 300, 300, 900, 1_600)
+
+    def properties(self, publish: Publish) -> commands.Basic.Properties:
+        properties = super().properties(publish)
+        publish.delay_ms = self.random.choice(self.delays_ms)
+        properties.headers = {**(properties.headers or {}), "x-delay": publish.delay_ms}
         return properties
 
 

@@ -32,6 +32,8 @@ class Message:
     redelivered: bool
     body: bytes
     properties: commands.Basic.Properties
+    routing_key: str = ""
+    """Of a deliver."""
 
 
 class Refused(Exception):
@@ -204,6 +206,7 @@ class AmqpClient:
         message = Message(0, "", False, b"".join(self._parts), properties)
         if isinstance(method, commands.Basic.Deliver):
             message.consumer_tag = str(method.consumer_tag)
+            message.routing_key = str(method.routing_key)
         if isinstance(method, commands.Basic.Deliver | commands.Basic.GetOk):
             message.delivery_tag = method.delivery_tag or 0
             message.redelivered = method.redelivered

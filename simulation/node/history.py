@@ -54,6 +54,8 @@ class Publish:
     """For so long it was to wait from its enqueue on, at least, in queues that allow it."""
     exact: bool = True
     """Whether ``delay_ms`` counts from the enqueue, and not from some moment before."""
+    key: str = ""
+    """Its routing key, in a stream."""
 
 
 @dataclass(slots=True)
@@ -124,6 +126,11 @@ class Read:
     redelivered: bool
     final: bool = False
     """By the last reader, who reads all there is once nothing is published any more."""
+    key: str = ""
+    only_key: str = ""
+    """The key of the messages that its consumer is given, "" for all."""
+    marker: str = ""
+    """Why it is there if it is a marker; then it is no message of anybody."""
 
 
 @dataclass(slots=True)

@@ -21,9 +21,13 @@ if TYPE_CHECKING:
     from simulation.node.nodes import SimulatedNode
 
 
+DELAYING = "delaying"
+"""A delayed exchange, whose queue moves too."""
+
+
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A queue is to move, at a time from the moment when all queues are there."""
+    """A queue, or that of DELAYING, is to move, at a time from the moment when all queues are there."""
 
     at_us: int
     queue: str
@@ -72,7 +76,9 @@ class Mover:
             self.asked += 1
             self._trace.add("move", move.queue, move.shard)
             program.machine.call(
-                lambda: program.engine.submit_catalog(MoveQueue("/", move.queue, move.shard), lambda _: None)
+                lambda: program.engine.submit_catalog(
+                    MoveQueue("/", move.queue, move.shard, delays=move.queue == DELAYING), lambda _: None
+                )
             )
 
 

@@ -29,6 +29,7 @@ from simulation.cluster.clocks import EPOCH_MS
 from simulation.cluster.events import MILLISECOND_US, EventQueue
 from simulation.cluster.machine import Machine
 from simulation.node.history import Decision, Disappearance, History
+from simulation.node.topology import delay_queue
 
 DIGEST_EVERY = 16
 PATIENCE_US = (SPREAD_WITHIN_MS - 100) * MILLISECOND_US
@@ -184,6 +185,8 @@ class Probe:
         if group_id != CATALOG_GROUP:
             self._look_at_shard(node, group_id, seen)
         else:
+            for queue in node.engine.catalog.delay_queues():
+                self.shard_of[delay_queue(queue.name)] = queue.shard
             for queue in node.engine.catalog.queues():
                 self.shard_of[queue.name] = queue.shard
                 shards = self._history.shards.setdefault(queue.name, {})

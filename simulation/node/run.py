@@ -25,6 +25,7 @@ from simulation.cluster.randomness import stream
 from simulation.cluster.trace import Trace
 from simulation.node.actor import Actor
 from simulation.node.actors import (
+    Delayer,
     Drainer,
     Founder,
     Getter,
@@ -41,7 +42,7 @@ from simulation.node.checker import check
 from simulation.node.history import History
 from simulation.node.kept_clocks import KeptClocks
 from simulation.node.membership import Operator, settled
-from simulation.node.moves import Mover, judge_moves
+from simulation.node.moves import DELAYING, Mover, judge_moves
 from simulation.node.nodes import Acquaintance, SimulatedNode
 from simulation.node.scenario import SETUP_LIMIT_US, Scenario
 from simulation.node.streams import Appender, Reader
@@ -268,6 +269,8 @@ class Simulation(Run[Scenario]):
         self._wait_for(DRAIN_LATE_US, self._drainer.is_done)
         self._wait_for(MOVES_LATE_US, self._nothing_moves)
         self._wait_for(DUE_LATE_US, self._nothing_is_to_be_due)
+        if self.scenario.schedules:
+            self.queue.run_until(self.queue.now_us + SECOND_US)
         self._wait_for_replicas()
 
     def _founded(self) -> None:
@@ -304,6 +307,7 @@ class Simulation(Run[Scenario]):
             self.workers += self._trading_workers(until_us)
         if scenario.schedules:
             awaited: Publisher.Target = ("", "awaited", ("awaited",), (None,))
+            delayed: Publisher.Target = (DELAYING, "", ("delayed", "delayed.too"), (None,))
             scoped: Publisher.Target = ("", "scoped", ("scoped",), (None, 60, 300, 300, 900, 1_500))
             self.workers += [
                 Scheduler(world, "scheduler1", [awaited], scenario.gap_us, until_us),
@@ -311,6 +315,9 @@ class Simulation(Run[Scenario]):
                 Worker(world, "worker6", "awaited", until_us, requeue=0.1),
                 Publisher(world, "retrier", [("", "retried", ("retried",), (None,))], scenario.gap_us, until_us),
                 Worker(world, "worker7", "retried", until_us, requeue=0.5),
+                Delayer(world, "delayer1", [delayed], scenario.gap_us, until_us),
+                Delayer(world, "delayer2", [delayed], scenario.gap_us, until_us),
+                Worker(world, "worker8", "delayed", until_us, requeue=0.1),
                 Publisher(world, "scoper1", [scoped], scenario.gap_us, until_us),
                 Publisher(world, "scoper2", [scoped], scenario.gap_us, until_us),
             ]
@@ -448,7 +455,8 @@ class Simulation(Run[Scenario]):
     def _nothing_is_to_be_due(self) -> bool:
         shards = [shard for program in self._programs() for shard in program.engine.shards.values()]
         queues = [shard.queue(queue_id) for shard in shards for queue_id in shard.queue_ids()]
-        return not any(queue is not None and queue.schedule is not None for queue in queues)
+        waits = any(queue is not None and queue.schedule is not None for queue in queues)
+        return not waits and not any(shard.unrouted(1) for shard in shards)
 
     def _wait_for_replicas(self) -> None:
         """Let what was proposed in the last moment reach everyone."""

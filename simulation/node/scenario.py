@@ -16,7 +16,7 @@ from simulation.cluster.network import LinkProfile
 from simulation.cluster.randomness import stream
 from simulation.node.checker import Tolerance
 from simulation.node.membership import draw_changes, draw_growth
-from simulation.node.moves import Move, draw_moves
+from simulation.node.moves import DELAYING, Move, draw_moves
 from simulation.node.nodes import NodeProfile
 from simulation.node.topology import ExchangePlan, QueuePlan, Topology
 
@@ -182,7 +182,8 @@ def draw_moving(seed: int) -> Scenario:
     profile, timeline = scenario.node_profile, scenario.timeline
     if profile.shards == 1:
         profile = replace(profile, shards=2)
-    queues = tuple(sorted(set(scenario.topology.queues) - {"removed"}))
+    delaying = {name for name, exchange in scenario.topology.exchanges.items() if exchange.delays}
+    queues = tuple(sorted({*scenario.topology.queues, *delaying} - {"removed"}))
     moves = draw_moves(seed, queues, profile.shards, timeline.chaos, timeline.calm)
     return replace(scenario, node_profile=profile, moves=moves)
 
@@ -238,8 +239,8 @@ def with_transactions(scenario: Scenario) -> Scenario:
 
 
 def with_schedules(scenario: Scenario) -> Scenario:
-    """The scenario with a queue in which messages wait for their time, one in which retries do, and one in which
-    messages expire wherever they are.
+    """The scenario with a queue in which messages wait for their time, one in which retries do, a delayed exchange, and
+    a queue in which messages expire wherever they are.
 
     What else the seed decides stays as it is.
     """
@@ -247,13 +248,15 @@ def with_schedules(scenario: Scenario) -> Scenario:
     queues = [
         *scenario.topology.queues.values(), QueuePlan("awaited", allow_schedule=True),
         QueuePlan("retried", retry_ms=retry_ms),
+        QueuePlan("delayed", delayed_by=DELAYING), QueuePlan("delayed.too", delayed_by=DELAYING),
         QueuePlan(
             "scoped", dead_letter_exchange="", dead_letter_routing_key="scoped.dead",
             dead_letter_targets=("scoped.dead",), expires_anywhere=True,
         ),
         QueuePlan("scoped.dead"),
     ]
-    topology = Topology.of(queues, scenario.topology.exchanges.values())
+    exchange = ExchangePlan(DELAYING, ("delayed", "delayed.too"), delays=True)
+    topology = Topology.of(queues, [*scenario.topology.exchanges.values(), exchange])
     return replace(scenario, topology=topology, schedules=True)
 
 

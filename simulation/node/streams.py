@@ -1,4 +1,5 @@
-"""Clients of the stream of a run: they publish to it and read it, each from a place of its own (RULES J1)."""
+"""Clients of the stream of a run: they publish to it and read it, each from a place of its own (RULES J1), messages
+with TTLs and of several keys among them (J2, J3, J5)."""
 
 from __future__ import annotations
 
@@ -14,7 +15,17 @@ from simulation.node.history import Delivery, Publish, Read
 from simulation.node.world import World, content_of, id_of
 
 STREAM = "streamed"
-_ARGUMENTS: dict[str, Any] = {"x-queue-type": "stream"}
+MARKER_TTL_MS = 2_000
+_ARGUMENTS: dict[str, Any] = {
+    "x-queue-type": "stream", "x-allow-msg-ttl": True, "x-delete-marker-ttl": MARKER_TTL_MS // 1000,
+}
+_EXCHANGE = "amq.topic"
+_KEYS = ("stream.a", "stream.b", "stream.c")
+_TTLS: tuple[tuple[int | None, Any], ...] = (
+    (None, None), (None, None), (None, "never"), (2_000, "1s"), (2_000, 2), (3_500, "3.5s"), (6_000, "6"),
+)
+"""In ms, and as it is published; below that of the markers it is theirs. The first key has none of the first three: it
+dies out again and again, and leaves markers."""
 
 
 def _declaration() -> commands.Queue.Declare:
@@ -28,7 +39,11 @@ class Appender(Publisher):
         super().__init__(world, name, [("", STREAM, (STREAM,), (None, 50))], gap_us, until_us)
 
     def begin(self) -> None:
-        self.call(_declaration(), lambda result: super(Appender, self).begin())
+        self.call(_declaration(), lambda result: self._bind())
+
+    def _bind(self) -> None:
+        bind = commands.Queue.Bind(0, STREAM, _EXCHANGE, "stream.*")
+        self.call(bind, lambda result: super(Appender, self).begin())
 
     def publish(self, target: Publisher.Target) -> None:
         if self.client is None:
@@ -36,16 +51,20 @@ class Appender(Publisher):
         world = self.world
         world.next_message += 1
         message_id = world.next_message
-        ttl_ms = self.random.choice(target[3])
+        expiration_ms = self.random.choice(target[3])
+        key = self.random.choice(_KEYS)
+        ttl_ms, said = self.random.choice(_TTLS[3:] if key == _KEYS[0] else _TTLS)
+        headers: dict[str, Any] = {"x-stream-offset": 5} if self.random.random() < 0.2 else {}
+        if said is not None:
+            headers[self.random.choice(("Nats-TTL", "x-ttl"))] = said
         properties = commands.Basic.Properties(
-            delivery_mode=2, expiration=None if ttl_ms is None else str(ttl_ms),
-            headers={"x-stream-offset": 5} if self.random.random() < 0.2 else None,
+            delivery_mode=2, expiration=None if expiration_ms is None else str(expiration_ms), headers=headers or None,
         )
-        publish = Publish(message_id, self.stream, message_id, (STREAM,), None, world.queue.now_us)
+        publish = Publish(message_id, self.stream, message_id, (STREAM,), ttl_ms, world.queue.now_us, key=key)
         world.history.appended[message_id] = publish
         world.cluster.trace.add("append", message_id)
         content = content_of(message_id, self.random.choice((0, 20, 300, 3_000)))
-        tag = self.client.publish("", STREAM, content, properties)
+        tag = self.client.publish(_EXCHANGE, key, content, properties)
         self.pending[tag] = publish
         self.give_up_unless(lambda: tag not in self.pending)
 
@@ -59,6 +78,7 @@ class Reader(Actor):
         self.prefetch = 200 if final else self.random.choice((1, 3, 50))
         self.place = -1
         self._begins = -1
+        self._only_key = ""
 
     def begin(self) -> None:
         self.call(_declaration(), lambda result: self._consume())
@@ -71,8 +91,12 @@ class Reader(Actor):
         tag = f"{self.name}.{self.world.next_holder}"
         self.queues_of_tags[tag] = STREAM
         start: Any = "first" if self.place < 0 else self.place
+        arguments = {"x-stream-offset": start}
+        self._only_key = "" if self.final or self.random.random() < 0.7 else self.random.choice(_KEYS)
+        if self._only_key:
+            arguments["x-stream-filter-key"] = self._only_key
         self.call(commands.Basic.Qos(0, self.prefetch), lambda result: None)
-        consume = commands.Basic.Consume(0, STREAM, tag, arguments={"x-stream-offset": start})
+        consume = commands.Basic.Consume(0, STREAM, tag, arguments=arguments)
         self.call(consume, lambda result: self.later(2 * SECOND_US, lambda: self._restless(tag)))
 
     def _restless(self, tag: str) -> None:
@@ -93,7 +117,10 @@ class Reader(Actor):
         headers: Any = message.properties.headers or {}
         offset, message_id = int(headers.get("x-stream-offset", -1)), id_of(message.body)
         world.history.reads.append(
-            Read(world.queue.now_us, holder, self._begins, offset, message_id, message.redelivered, self.final)
+            Read(
+                world.queue.now_us, holder, self._begins, offset, message_id, message.redelivered, self.final,
+                message.routing_key, self._only_key, str(headers.get("x-marker-reason", "")),
+            )
         )
         world.cluster.trace.add("read", message_id, holder, offset)
         self.place = max(self.place, offset + 1)

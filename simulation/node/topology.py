@@ -30,6 +30,8 @@ class QueuePlan:
     """What is due leaves from wherever it is in the queue, in order of deadlines."""
     retry_ms: int | None = None
     """What comes back waits at least so long."""
+    delayed_by: str | None = None
+    """The delayed exchange through which all messages come that are published to it."""
 
     @property
     def drops(self) -> bool:
@@ -39,10 +41,16 @@ class QueuePlan:
 
 @dataclass(frozen=True, slots=True)
 class ExchangePlan:
-    """A fanout exchange and the queues bound to it."""
+    """A fanout exchange and the queues bound to it; if it `delays`, a delayed one."""
 
     name: str
     queues: tuple[str, ...]
+    delays: bool = False
+
+
+def delay_queue(exchange: str) -> str:
+    """What the queue of a delayed exchange is called here; it has no name of its own."""
+    return f"waiting for exchange {exchange}"
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from simulation.node.history import Attachment, Death, Delivery, History, Publis
 from simulation.node.nodes import SimulatedNode
 from simulation.node.probe import Probe
 from simulation.node.sockets import Wire
-from simulation.node.topology import Topology
+from simulation.node.topology import Topology, delay_queue
 
 CLIENT_DELAY_US = 300
 
@@ -66,12 +66,14 @@ class World:
 
     def published(self, publish: Publish) -> None:
         """A message is about to be sent: note the shard clocks it can't be older than."""
-        clocks = self.probe.shard_clocks_ms
-        publish.clocks_ms = tuple(
-            clocks.get(self.probe.shard_of.get(queue, -1), -1) for queue in publish.queues
-        )
+        publish.clocks_ms = tuple(self.shard_clock_ms(self.waits_in(queue)) for queue in publish.queues)
         self.history.publishes[publish.message_id] = publish
         self.cluster.trace.add("publish", publish.message_id, publish.queues, publish.ttl_ms)
+
+    def waits_in(self, queue: str) -> str:
+        """Where a message for the queue waits first: there, or in the delayed exchange before it."""
+        plan = self.topology.queues.get(queue)
+        return queue if plan is None or plan.delayed_by is None else delay_queue(plan.delayed_by)
 
     def shard_clock_ms(self, queue: str) -> int:
         """The newest clock of a queue's shard that is known anywhere; -1 if it isn't."""
@@ -86,7 +88,7 @@ class World:
     def delivered(self, delivery: Delivery) -> None:
         """A message has reached a client."""
         queue = delivery.deaths[0].queue if delivery.deaths else delivery.queue
-        source = self.probe.shard_of.get(queue, -1)
+        source = self.probe.shard_of.get(self.waits_in(queue), -1)
         delivery.source_clock_ms = self.probe.shard_clocks_ms.get(source, -1)
         self.history.deliveries.append(delivery)
         self.cluster.trace.add(

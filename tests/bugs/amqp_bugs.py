@@ -202,7 +202,7 @@ CHANNEL_BUGS = [
     Bug(
         "commits to queues that are gone, though others have their names",
         "node/broker/transaction.py",
-        "catalog.queue_by_id(queue.id) or catalog.queue(queue.vhost, queue.name)",
+        "catalog.queue_by_id(queue.id) or named(queue.vhost, queue.name)",
         "catalog.queue_by_id(queue.id)",
         WALKS,
         "AssertionError: walk(",

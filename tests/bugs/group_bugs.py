@@ -9,6 +9,9 @@ READS = "tests/cluster/group/test_reads.py::"
 FEEDS = "tests/cluster/group/test_feeds.py::"
 FEEDING = "tests/cluster/host/test_feeding.py::"
 
+PIECES = "tests/cluster/group/test_pieces.py::"
+IN_PIECES = "tests/node/broker/test_in_pieces.py::"
+
 GROUP_BUGS = [
     Bug(
         "lets answers leave before the write",
@@ -25,6 +28,46 @@ GROUP_BUGS = [
         "        for entry in reversed(entries):\n            if entry.type != EntryType.NORMAL:",
         HOST + "test_the_log_is_applied_in_its_order_after_a_restart",
         "Error",
+    ),
+    Bug(
+        "sends all pieces of a large command at once",
+        "cluster/group/pieces.py",
+        "PIECES_UNDER_WAY: Final = 2\n",
+        "PIECES_UNDER_WAY: Final = 200\n",
+        PIECES + "test_few_pieces_are_under_way_and_others_go_between",
+        "assert [(0, 1, b'b",
+    ),
+    Bug(
+        "goes on with the pieces of a session that is over",
+        "cluster/group/sessions.py",
+        "            large.cut_bytes = large.applied_bytes = 0\n",
+        "            large.applied_bytes = 0\n",
+        PIECES + "test_in_a_new_session_a_command_begins_anew",
+        "== [(16, 1,",
+    ),
+    Bug(
+        "keeps the pieces of a session that is over",
+        "cluster/group/applying.py",
+        "            elif self.sessions.close(node, incarnation):\n                self.pieces.forget(node)\n",
+        "            elif self.sessions.close(node, incarnation):\n",
+        PIECES + "test_the_pieces_of_a_session_that_ends_are_forgotten",
+        "== [3, 4]",
+    ),
+    Bug(
+        "leaves the pieces of what is alive out of snapshots",
+        "cluster/group/applying.py",
+        "encode_group_head(self.clock.time_ms, self.clock.applied_led_ms, rows, self.pieces.rows())",
+        "encode_group_head(self.clock.time_ms, self.clock.applied_led_ms, rows)",
+        PIECES + "test_a_snapshot_has_the_pieces",
+        "assert ",
+    ),
+    Bug(
+        "cuts what older nodes can't read",
+        "node/broker/publishing.py",
+        " or self._cluster.catalog.level < LEVEL_PIECES:",
+        ":",
+        IN_PIECES + "test_below_its_level_a_large_message_is_one_entry",
+        "assert ",
     ),
     Bug(
         "reuses a sequence number",

@@ -127,6 +127,14 @@ TIME_BUGS = [
         "assert 5500100 == 5000100",
     ),
     Bug(
+        "continues the clock of a heartbeat that waited",
+        "cluster/group/clock.py",
+        "if is_recent and time_ms < self._anchor_time_ms + since_ms:",
+        "if is_recent and time_ms < 0:",
+        "tests/cluster/group/test_clock.py::test_t14_a_heartbeat_that_waited_does_not_hold_the_clock_up",
+        "assert 1200 == 2000",
+    ),
+    Bug(
         "judges by a clock of its own",
         "cluster/group/applying.py",
         "machine.begin(index, time_ms, led_ms, data)",
@@ -157,5 +165,13 @@ TIME_BUGS = [
         "AS_PACKED",
         "tests/node/shard/test_outlook.py::test_r3_what_a_trial_says_is_what_then_happens",
         "found.expire",
+    ),
+    Bug(
+        "tries an operator policy as if it was a policy",
+        "node/catalog/policy_trial.py",
+        "return (policy, own) if self._operator else (own, operator_policy)",
+        "return (own, operator_policy)",
+        "tests/node/catalog/test_policy_trial.py::test_r3_what_queues_would_be_told_is_what_they_are_told_then",
+        "assert",
     ),
 ]

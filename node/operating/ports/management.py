@@ -92,5 +92,9 @@ class ManagementPort(ClientsPort, Protocol):
     async def exchange_stats(self, names: Sequence[tuple[str, str]]) -> dict[tuple[str, str], dict[str, Any]]:
         """What came to exchanges, by vhost and name."""
 
+    async def delayed(self, names: Sequence[tuple[str, str]]) -> dict[tuple[str, str], dict[str, Any]]:
+        """Of those that are delayed exchanges, by vhost and name: `messages_delayed` wait, and the next of them is due
+        in `next_due_in_ms`, None for none. One whose shard no node tells of is left out."""
+
     def login_attempts(self, node: str) -> list[dict[str, Any]] | None:
         """By protocol, since the node began; None for another node than this one."""

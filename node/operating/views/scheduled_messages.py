@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 from mayfly.node.amqp.content import Content
 from mayfly.node.duties.shard_duties import content_of
 from mayfly.node.engine.engine import Engine
-from mayfly.node.numbers import is_transient
 from mayfly.node.operating.ports.schedules import MOST_LISTED, ScheduledWish
+from mayfly.node.operating.views.log_entries import LogEntries
 from mayfly.node.operating.views.queue_counts import shard_here
 from mayfly.node.operating.views.shard_clocks import shard_now
 from mayfly.node.shard.message import Message
@@ -73,7 +73,7 @@ def scheduled_in(
         found = queue.schedule.behind(after, until_ms, count)
     time_ms = shard_now(engine, shard, now_ms).time_ms
     rows: list[Scheduled] = []
-    read = _Entries(engine, shard_id)
+    read = LogEntries(engine, shard_id)
     for message in found:
         if read.bytes_read > BYTES_READ:
             break
@@ -93,25 +93,3 @@ def _row(data: bytes, message: Message, time_ms: int) -> Scheduled:
         message_id, due_ms, due_ms - time_ms, content.exchange, content.routing_key, message.body_length,
         max(0, message.acquired_count),
     )  # fmt: skip
-
-
-class _Entries:
-    """Entries of one shard's log; of one after the other many messages may be read."""
-
-    def __init__(self, engine: Engine, shard_id: int) -> None:
-        self._engine = engine
-        self._shard_id = shard_id
-        self._index = 0
-        self._data = b""
-        self.bytes_read = 0
-
-    def data(self, index: int) -> bytes:
-        """What messages of this entry refer to."""
-        if index != self._index:
-            if is_transient(self._shard_id):
-                self._data = self._engine.transient.local.entry(index)
-            else:
-                self._data = self._engine.host.groups[self._shard_id].log.data_once(index)
-            self._index = index
-            self.bytes_read += len(self._data)
-        return self._data

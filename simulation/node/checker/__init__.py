@@ -50,7 +50,7 @@ def check(history: History, topology: Topology, tolerance: Tolerance) -> list[Vi
         *check_refused(history, topology, tolerance),
         *check_lost(history, topology),
         *check_transactions(history),
-        *check_streams(history),
+        *check_streams(history, tolerance),
         *check_answered(history, tolerance),
         *check_decisions(history),
         *check_early(history, topology, tolerance),

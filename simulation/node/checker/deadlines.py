@@ -59,14 +59,15 @@ def check_early(history: History, topology: Topology, tolerance: Tolerance) -> l
 
 
 def check_due(history: History, topology: Topology, tolerance: Tolerance) -> list[Violation]:
-    """No message comes before it is due (RULES S3), judged as `check_early` does; and what was published later on the
-    same channel, and is due later or at the same time, does not overtake it (S2).
+    """No message comes before it is due (RULES S1, S3), judged as `check_early` does; and what was published later on
+    the same channel, and is due later or at the same time, does not overtake it (S2).
     """
     violations: list[Violation] = []
     last: dict[tuple[str, str, int], list[Delivery]] = {}
     for delivery in history.deliveries:
         publish = history.publishes.get(delivery.message_id)
-        if publish is None or delivery.deaths or not topology.queues[delivery.queue].allow_schedule:
+        plan = topology.queues[delivery.queue]
+        if publish is None or delivery.deaths or not (plan.allow_schedule or plan.delayed_by):
             continue
         name = f"message {delivery.message_id} of {delivery.queue}"
         passed_us = delivery.at_us - publish.invoked_us
@@ -74,14 +75,15 @@ def check_due(history: History, topology: Topology, tolerance: Tolerance) -> lis
         if publish.exact and tolerance.early_ms is not None and passed_us < least_us:
             text = f"{name} came {passed_us / 1e3:.3f} ms after it was published, with {publish.delay_ms} ms to wait"
             violations.append(Violation("S3 early", text))
-        if delivery.queue in history.moved:
+        if delivery.queue in history.moved or plan.delayed_by in history.moved:
             continue
         if publish.clocks_ms and delivery.source_clock_ms >= 0:
             passed_ms = delivery.source_clock_ms - publish.clocks_ms[publish.queues.index(delivery.queue)]
             if passed_ms < publish.delay_ms:
                 text = f"{name} came after {passed_ms} ms of shard time, not {publish.delay_ms} ms"
                 violations.append(Violation("S3 early", text))
-        if delivery.redelivered or not publish.exact:
+        if delivery.redelivered or not publish.exact or (plan.delayed_by and not publish.delay_ms):
+            # What did not wait in an exchange has not come by the same way.
             continue
         before = last.setdefault((delivery.holder, delivery.queue, publish.stream), [])
         for other in before:

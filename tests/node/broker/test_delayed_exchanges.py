@@ -353,3 +353,27 @@ def test_s1_who_may_not_write_to_it_may_not_delay(world: Any, ready: Any) -> Non
     (closed,) = client.take()
     assert closed.reply_code == 403
     assert waiting(world) == 0
+
+
+def change(client: Any, message_id: str, **headers: Any) -> None:
+    client.publish(1, "k", b"", exchange="later", mandatory=True, headers={"x-schedule-cancel": message_id, **headers})
+
+
+def test_s1_s4_what_waits_for_an_exchange_is_cancelled_and_rescheduled(world: Any, ready: Any) -> None:
+    for body in ("gone", "sooner", "now", "kept"):
+        publish(ready, body, 3000, message_id=body)
+    change(ready, "gone")
+    change(ready, "sooner", **{"x-delay": 1000})
+    change(ready, "now", **{"x-delay": 0})
+    assert ready.take() == []
+    change(ready, "gone")
+    (returned,) = ready.take()
+    assert returned.method.reply_text == "NO_ROUTE"
+    world.advance(300)
+    assert bodies(ready) == ["now"]
+    world.advance(1000)
+    assert bodies(ready) == ["sooner"]
+    world.advance(2500)
+    assert bodies(ready) == ["kept"]
+    change(ready, "kept")
+    assert len(ready.take()) == 1

@@ -29,7 +29,7 @@ def call(brokers: ThreeBrokers, client: Client, method: Any) -> Any:
 
 def declare(brokers: ThreeBrokers, client: Client, queues: int = 3) -> None:
     """A delayed exchange, and queues that get all that comes through it: one in each shard."""
-    arguments = {"x-delayed-type": "fanout"}
+    arguments: Any = {"x-delayed-type": "fanout"}
     call(
         brokers, client,
         commands.Exchange.Declare(exchange="later", exchange_type="x-delayed-message", arguments=arguments),
@@ -78,7 +78,7 @@ def test_s1_s3_queues_in_all_shards_get_each_once_in_order(brokers: ThreeBrokers
 
 
 @pytest.mark.parametrize("when_ms", [0, 900, 1000, 1100])
-def test_s3_a_leader_that_dies_loses_none_and_none_comes_twice(brokers: ThreeBrokers, when_ms: int) -> None:
+def test_s1_s3_a_leader_that_dies_loses_none_and_none_comes_twice(brokers: ThreeBrokers, when_ms: int) -> None:
     """It dies while they wait, or about the time at which they are due and on their way."""
     client = brokers.nodes[1].client(channel=False)
     client.open_channel(confirms=True)

@@ -51,6 +51,26 @@ def test_an_exchange_is_declared_and_deleted(node: Node) -> None:
     assert node.ask("DELETE", path, "mine") == NOT_FOUND
 
 
+def test_s1_a_delayed_exchange_is_listed_with_what_waits_for_it(node: Node) -> None:
+    path = "/api/exchanges/%2F/mine%20later"
+    arguments = {"x-delayed-type": "fanout"}
+    assert node.ask("PUT", path, "mine", {"type": "x-delayed-message"})[0] == 400
+    assert node.ask("PUT", path, "mine", {"type": "x-delayed-message", "arguments": arguments}) == (201, None)
+    node.channel.queue_declare("mine waits", durable=True)
+    node.channel.queue_bind("mine waits", "mine later")
+    wish = {**PUBLISH, "routing_key": "", "properties": {"headers": {"x-delay": 600_000}}}
+    assert node.ask("POST", f"{path}/publish", "mine", wish) == (200, {"routed": True})
+    shown = node.ask("GET", path)[1]
+    assert (shown["type"], shown["arguments"]) == ("x-delayed-message", arguments)
+    assert shown["messages_delayed"] == 1
+    assert 590_000 < shown["next_due_in_ms"] <= 600_000
+    (listed,) = [row for row in node.ask("GET", "/api/exchanges/%2F")[1] if "messages_delayed" in row]
+    assert listed["name"] == "mine later"
+    assert [row["name"] for row in node.ask("GET", "/api/queues/%2F")[1] if "later" in row["name"]] == []
+    node.channel.exchange_delete("mine later")
+    node.channel.queue_delete("mine waits")
+
+
 def test_a_queue_is_declared_with_the_types_that_clients_of_rabbitmq_expect(node: Node) -> None:
     """A number is 64 bits long, whatever its value; the same queue by AMQP is the same queue."""
     path = "/api/queues/%2F/mine%20q"

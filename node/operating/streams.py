@@ -1,0 +1,180 @@
+"""Streams and their messages, wherever their shards are: looked at, and removed (RULES J3, J5).
+
+Looking reads a replica, which may be a moment behind. What removes something is a command of the shard's log.
+"""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from http import HTTPStatus
+from typing import Any, Final
+
+import msgspec
+
+from mayfly.node.broker.cluster_facade import SESSION_LOST
+from mayfly.node.catalog import QueueRecord, Refusal
+from mayfly.node.catalog.arguments import queue_type
+from mayfly.node.catalog.permissions import check_access
+from mayfly.node.catalog.streams import KEY_INDEX, MARKER_TTL, STREAM, has_keys
+from mayfly.node.engine.engine import Engine
+from mayfly.node.operating.node_questions import NodeQuestions
+from mayfly.node.operating.ports.answers import NOT_FOUND, Answer, bad_request, in_doubt, no_such, refused
+from mayfly.node.operating.shard_sources import ShardSources, unknown_text
+from mayfly.node.operating.views.stream_views import LatestPart, StreamPart, latest_in, stream_in
+from mayfly.node.shard.commands import encode_delete_offset, encode_purge_key
+from mayfly.node.shard.results import Purged, PurgedKey
+from mayfly.node.shard.settings import MAX_NUMBER
+
+_PATIENCE_S: Final = 10.0
+_LATE: Final = "the stream's shard did not answer in time; whether it is done shows later"
+
+
+class _Stream(msgspec.Struct, tag="StreamView"):
+    """`stream_in`, of a queue by shard."""
+
+    queues: dict[int, int]
+
+
+class _Latest(msgspec.Struct, tag="LatestOfKey"):
+    """`latest_in`, of a queue by shard."""
+
+    queues: dict[int, int]
+    key: bytes
+
+
+class Streams:
+    """Implements `StreamPort`."""
+
+    def __init__(
+        self, engine: Engine, sources: ShardSources, questions: NodeQuestions, pump: Callable[[], None],
+        now_ms: Callable[[], int],
+    ) -> None:
+        """`pump` has what was given to the engine go on its way."""
+        self._engine = engine
+        self._catalog = engine.catalog
+        self._sources = sources
+        self._pump = pump
+
+        def tell(asked: _Stream) -> dict[int, StreamPart]:
+            found = {shard: stream_in(engine, shard, queue, now_ms()) for shard, queue in asked.queues.items()}
+            return {shard: part for shard, part in found.items() if part is not None}
+
+        def tell_latest(asked: _Latest) -> dict[int, LatestPart]:
+            found = {shard: latest_in(engine, shard, queue, asked.key) for shard, queue in asked.queues.items()}
+            return {shard: part for shard, part in found.items() if part is not None}
+
+        questions.add(_Stream, dict[int, StreamPart], tell)
+        questions.add(_Latest, dict[int, LatestPart], tell_latest)
+
+    async def stream(self, user: str, vhost: str, queue: str) -> Answer:
+        """See `StreamPort.stream`."""
+        record = self._found(user, "read", vhost, queue)
+        if not isinstance(record, QueueRecord):
+            return record
+        part = (await self._sources.ask({record.shard: record.id}, _Stream)).found.get(record.shard)
+        if part is None:
+            return _unknown(record)
+        content: dict[str, Any] = part._asdict()
+        if part.keys < 0:
+            content["keys"] = None
+        if part.next_expiry_in_ms < 0:
+            content["next_expiry_in_ms"] = None
+        return HTTPStatus.OK, content
+
+    async def latest(self, user: str, vhost: str, queue: str, key: str) -> Answer:
+        """See `StreamPort.latest`."""
+        record = self._found(user, "read", vhost, queue)
+        if not isinstance(record, QueueRecord):
+            return record
+        if not has_keys(record.settings):
+            return _without_keys(record)
+        told = await self._sources.ask({record.shard: record.id}, partial(_latest_asked, _octets(key)))
+        part = told.found.get(record.shard)
+        if part is None:
+            return _unknown(record)
+        if not part.message:
+            return no_such(f"stream '{queue}' in vhost '{vhost}' has no message with the routing key '{key}'")
+        return HTTPStatus.OK, part.message
+
+    async def delete_message(self, user: str, vhost: str, queue: str, offset: int) -> Answer:
+        """See `StreamPort.delete_message`."""
+        record = self._found(user, "configure", vhost, queue)
+        if not isinstance(record, QueueRecord):
+            return record
+        result = await self._command(record, encode_delete_offset(record.id, offset))
+        if not isinstance(result, Purged):
+            return in_doubt(_LATE)
+        if not result.messages:
+            return no_such(f"stream '{queue}' in vhost '{vhost}' has no message at offset {offset}")
+        return HTTPStatus.NO_CONTENT, {}
+
+    async def purge_key(self, user: str, vhost: str, queue: str, key: str) -> Answer:
+        """See `StreamPort.purge_key`."""
+        record = self._found(user, "configure", vhost, queue)
+        if not isinstance(record, QueueRecord):
+            return record
+        if not has_keys(record.settings):
+            return _without_keys(record)
+        part = (await self._sources.ask({record.shard: record.id}, _Stream)).found.get(record.shard)
+        if part is None:
+            return _unknown(record)
+        # What is there by now; a replica that is a moment behind is asked nothing that was published since.
+        up_to = min(part.next_offset, MAX_NUMBER) - 1
+        purged = 0
+        while up_to >= 0:
+            result = await self._command(record, encode_purge_key(record.id, _octets(key), up_to))
+            if not isinstance(result, PurgedKey):
+                return in_doubt(_LATE)
+            purged += result.messages
+            if not result.left:
+                break
+        return HTTPStatus.OK, {"purged": purged}
+
+    def _found(self, user: str, access: str, vhost: str, queue: str) -> QueueRecord | Answer:
+        """The record of a stream that the user may use so, or why not."""
+        record = self._catalog.queue(vhost, queue)
+        if record is None:
+            return HTTPStatus.NOT_FOUND, NOT_FOUND
+        refusal = check_access(
+            self._catalog, user, "read" if access == "read" else "configure", "queue", vhost, queue
+        )
+        if isinstance(refusal, Refusal):
+            return refused(refusal.text)
+        if queue_type(record.arguments) != STREAM:
+            return bad_request(f"queue '{queue}' in vhost '{vhost}' is no stream (x-queue-type)")
+        return record
+
+    async def _command(self, record: QueueRecord, command: bytes) -> object:
+        """What the shard answers, None if that takes too long."""
+        answers: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+
+        def answered(result: object) -> None:
+            if not answers.done():
+                answers.set_result(None if result is SESSION_LOST else result)
+
+        self._engine.shard(record.shard).submit(command, answered)
+        self._pump()
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                return await answers
+        except TimeoutError:
+            return None
+
+
+def _latest_asked(key: bytes, queues: dict[int, int]) -> _Latest:
+    return _Latest(queues, key)
+
+
+def _octets(key: str) -> bytes:
+    return key.encode("utf-8", "surrogateescape")
+
+
+def _unknown(record: QueueRecord) -> Answer:
+    return HTTPStatus.SERVICE_UNAVAILABLE, {"error": "unavailable", "reason": unknown_text(record.shard)}
+
+
+def _without_keys(record: QueueRecord) -> Answer:
+    return bad_request(
+        f"stream '{record.name}' in vhost '{record.vhost}' has no index of routing keys: it was declared without "
+        f"{KEY_INDEX} = true and without {MARKER_TTL}"
+    )

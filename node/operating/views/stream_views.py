@@ -1,0 +1,103 @@
+"""What a stream has, and the latest message of a routing key (RULES J5). Pure: reads the replica here."""
+
+import base64
+from typing import Any, NamedTuple
+
+from mayfly.node.amqp.content import Content
+from mayfly.node.broker.stream_markers import REASONS, header_of
+from mayfly.node.dead_letter.publisher_headers import as_shown
+from mayfly.node.engine.engine import Engine
+from mayfly.node.operating.json_tables import shown_properties
+from mayfly.node.operating.views.log_entries import LogEntries
+from mayfly.node.operating.views.queue_counts import shard_here
+from mayfly.node.operating.views.shard_clocks import shard_now
+from mayfly.node.shard.dialect import NEVER_TTL
+from mayfly.node.shard.message import NO_TTL
+from mayfly.node.shard.queue import Queue
+from mayfly.node.shard.stream import Stream
+from mayfly.node.shard.stream_line import find
+
+
+class StreamPart(NamedTuple):
+    """A stream now. ``keys`` is -1 where it has no index of them, ``next_expiry_in_ms`` where nothing expires as things
+    are. ``expiring``: messages with a deadline of their own. ``expired``, ``removed_by_size`` and ``markers`` count
+    from when it was declared."""
+
+    first_offset: int
+    next_offset: int
+    messages: int
+    message_bytes: int
+    keys: int
+    expiring: int
+    next_expiry_in_ms: int
+    expired: int
+    removed_by_size: int
+    markers: int
+
+
+class LatestPart(NamedTuple):
+    """The latest message of a key as JSON, empty if there is none; ``has_keys`` says whether the stream knows."""
+
+    has_keys: bool
+    message: dict[str, Any]
+
+
+def stream_in(engine: Engine, shard_id: int, queue_id: int, now_ms: int) -> StreamPart | None:
+    """The stream; None where this node has no replica of the shard, or the stream is not there."""
+    shard = shard_here(engine, shard_id)
+    queue = None if shard is None else shard.queue(queue_id)
+    if shard is None or queue is None or queue.stream is None:
+        return None
+    stream = queue.stream
+    due_ms = queue.next_due_ms()
+    return StreamPart(
+        stream.first_offset(queue.ready), stream.next_offset, queue.ready_count(), queue.ready_bytes,
+        -1 if stream.keys is None else len(stream.keys.keys),
+        stream.expiry.count - stream.outdated,
+        -1 if due_ms < 0 else max(0, due_ms - shard_now(engine, shard, now_ms).time_ms),
+        queue.expired, queue.overflowed, stream.markers,
+    )  # fmt: skip
+
+
+def latest_in(engine: Engine, shard_id: int, queue_id: int, key: bytes) -> LatestPart | None:
+    """The latest message of a routing key; None as of `stream_in`."""
+    shard = shard_here(engine, shard_id)
+    queue = None if shard is None else shard.queue(queue_id)
+    if queue is None or queue.stream is None:
+        return None
+    keys = queue.stream.keys
+    if keys is None:
+        return LatestPart(False, {})
+    found = keys.keys.get(key)
+    if found is None:
+        return LatestPart(True, {})
+    return LatestPart(True, _row(LogEntries(engine, shard_id), queue, queue.stream, found.latest()))
+
+
+def _row(entries: LogEntries, queue: Queue, stream: Stream, offset: int) -> dict[str, Any]:
+    message = find(queue.ready, offset)
+    if message is None:
+        return {}
+    data = entries.data(message.index)
+    header_at = message.offset + message.key_length
+    body_at = header_at + message.header_length
+    header = as_shown(header_of(message, data))
+    content = Content(data[message.offset : header_at], header, data[body_at : body_at + message.body_length])
+    try:
+        payload, encoding = content.body.decode("utf-8"), "string"
+    except UnicodeDecodeError:
+        payload, encoding = base64.b64encode(content.body).decode(), "base64"
+    ttl_ms = {NO_TTL: None, NEVER_TTL: "never"}.get(message.ttl_ms, message.ttl_ms)
+    return {
+        "offset": offset,
+        "published_ms": message.enqueued_ms,
+        "expires_ms": None if message.deadline_ms < 0 else message.deadline_ms,
+        "ttl_ms": ttl_ms,
+        "marker": REASONS.get(message.marker_reason),
+        "exchange": content.exchange,
+        "routing_key": content.routing_key,
+        "properties": shown_properties(content.header),
+        "payload_bytes": message.body_length,
+        "payload": payload,
+        "payload_encoding": encoding,
+    }

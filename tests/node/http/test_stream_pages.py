@@ -1,0 +1,117 @@
+"""Streams over HTTP and by `mayfly stream`, on a node as in the product (RULES J3, J5)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pika
+import pytest
+from click.testing import CliRunner, Result
+
+from mayfly.node.catalog import SetPermissions
+from mayfly.node.command_line import main
+from tests.node.http.real_node import NOT_FOUND, Node
+
+PATH = "/api/mayfly/queues/%2F/mine%20s/stream"
+ARGUMENTS: dict[str, Any] = {"x-queue-type": "stream", "x-allow-msg-ttl": True, "x-delete-marker-ttl": "1h"}
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    node = Node(tmp_path_factory.mktemp("node"))
+    node.add_user("mine", "management", "^mine")
+    node.add_user("watch", "monitoring", None)
+    node.run(node.parts.cluster.command(SetPermissions("mine", "/", "", "", "^mine")))
+    node.channel.confirm_delivery()
+    yield node
+    node.stop()
+
+
+@pytest.fixture
+def stream(node: Node) -> Iterator[str]:
+    """A stream with three messages of one key and one of another, which lives two hours."""
+    node.channel.queue_declare("mine s", durable=True, arguments=ARGUMENTS)
+    node.channel.queue_bind("mine s", "amq.topic", "#")
+    for key, body in (("a/b", "one"), ("a/b", "two"), ("c", "three"), ("a/b", "four")):
+        headers = {"x-ttl": "2h"} if key == "c" else {}
+        node.channel.basic_publish("amq.topic", key, body.encode(), pika.BasicProperties(headers=headers))
+    yield "mine s"
+    node.channel.queue_delete("mine s")
+
+
+def command(node: Node, *words: str) -> Result:
+    login = {"MAYFLY_USER": "guest", "MAYFLY_PASSWORD": "guest"}
+    return CliRunner().invoke(main, ["stream", *words, "--node", node.address], env=login)
+
+
+def test_j5_what_a_stream_has(node: Node, stream: str) -> None:
+    status, shown = node.ask("GET", PATH)
+    assert status == 200
+    assert 7_100_000 < shown.pop("next_expiry_in_ms") <= 7_200_000
+    assert shown == {
+        "first_offset": 0, "next_offset": 4, "messages": 4, "message_bytes": 15, "keys": 2, "expiring": 1, "expired": 0,
+        "removed_by_size": 0, "markers": 0,
+    }
+    assert json.loads(command(node, "show", stream, "--json").output)["next_offset"] == 4
+    assert "next offset: 4" in command(node, "show", stream).output
+
+
+def test_j5_the_latest_message_of_a_key(node: Node, stream: str) -> None:
+    status, found = node.ask("GET", PATH + "/latest?key=a%2Fb")
+    assert (status, found["offset"], found["payload"], found["routing_key"]) == (200, 3, "four", "a/b")
+    assert (found["marker"], found["ttl_ms"], found["expires_ms"]) == (None, None, None)
+    status, found = node.ask("GET", PATH + "/latest?key=c")
+    assert (found["ttl_ms"], found["expires_ms"] - found["published_ms"]) == (7_200_000, 7_200_000)
+    assert found["properties"]["headers"] == {"x-ttl": "2h"}
+    status, told = node.ask("GET", PATH + "/latest?key=nobody")
+    assert (status, "has no message with the routing key 'nobody'" in told["reason"]) == (404, True)
+    assert node.ask("GET", PATH + "/latest")[0] == 400
+    assert "payload: four" in command(node, "latest", stream, "a/b").output
+    assert command(node, "latest", stream, "nobody").exit_code == 1
+
+
+def test_j3_a_message_is_deleted_by_its_offset(node: Node, stream: str) -> None:
+    assert node.ask("DELETE", PATH + "/messages/2")[0] == 204
+    found = node.ask("GET", PATH + "/latest?key=c")[1]
+    assert (found["offset"], found["marker"], found["payload"]) == (4, "Remove", "")
+    assert found["properties"]["headers"] == {
+        "Nats-Marker-Reason": "Remove", "x-marker-reason": "Remove", "Nats-TTL": "1h0m0s", "x-ttl": "1h0m0s",
+    }
+    assert node.ask("DELETE", PATH + "/messages/2")[0] == 404
+    for offset in ("x", "-1", "1" * 30):
+        assert node.ask("DELETE", f"{PATH}/messages/{offset}")[0] == 400
+    assert command(node, "delete-message", stream, "0").output == "the message at offset 0 is deleted\n"
+    assert command(node, "delete-message", stream, "0").exit_code == 1
+    assert node.ask("GET", PATH)[1]["markers"] == 1
+
+
+def test_j3_a_key_is_purged(node: Node, stream: str) -> None:
+    assert node.ask("DELETE", PATH + "/keys")[0] == 400
+    assert node.ask("DELETE", PATH + "/keys?key=a%2Fb") == (200, {"purged": 3})
+    assert node.ask("GET", PATH + "/latest?key=a%2Fb")[1]["marker"] == "Purge"
+    assert node.ask("DELETE", PATH + "/keys?key=nobody") == (200, {"purged": 0})
+    assert command(node, "purge-key", stream, "c").output == "1 messages with the key 'c' are deleted\n"
+
+
+def test_j3_j5_rights(node: Node, stream: str) -> None:
+    """To see takes reading, to remove configuring."""
+    assert node.ask("GET", PATH, "mine")[0] == 200
+    assert node.ask("GET", PATH + "/latest?key=c", "mine")[0] == 200
+    assert node.ask("DELETE", PATH + "/messages/0", "mine")[0] == 401
+    assert node.ask("DELETE", PATH + "/keys?key=c", "mine")[0] == 401
+    assert node.ask("GET", PATH)[1]["messages"] == 4
+
+
+def test_j5_streams_without_keys_and_queues(node: Node) -> None:
+    node.channel.queue_declare("mine s", durable=True, arguments={"x-queue-type": "stream"})
+    assert node.ask("GET", PATH)[1]["keys"] is None
+    for method, path in (("GET", "/latest?key=c"), ("DELETE", "/keys?key=c")):
+        status, told = node.ask(method, PATH + path)
+        assert (status, "no index of routing keys" in told["reason"]) == (400, True)
+    node.channel.queue_delete("mine s")
+    assert node.ask("GET", PATH) == NOT_FOUND
+    node.channel.queue_declare("mine s", durable=True)
+    assert "is no stream" in node.ask("GET", PATH)[1]["reason"]
+    node.channel.queue_delete("mine s")
