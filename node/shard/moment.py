@@ -1,7 +1,7 @@
 """What is in a queue at one moment, to be counted bit by bit while the queue goes on (RULES R2, R3).
 
 The pieces of its lines are taken over as they are, which takes next to no time: messages, and the columns of packed
-ones, never change. Columns are counted without making messages of them again.
+ones, never change. (Which messages of a stream are there does, and is copied.) Columns are counted without making messages of them again.
 """
 
 from array import array
@@ -192,7 +192,8 @@ def parts_of(line: Line) -> list[Part]:
         if isinstance(piece, ReturningMessages):
             parts += cut(piece.held(), piece.queue_ttl_ms, piece.retiming)
         else:
-            parts.append(Part([], 0, piece.count, piece, piece.queue_ttl_ms))
+            # From a stream messages leave anywhere.
+            parts.append(Part([], 0, piece.count, piece.as_now(), piece.queue_ttl_ms))
     return parts + cut(line.back[:])
 
 

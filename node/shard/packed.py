@@ -211,6 +211,11 @@ class Packed:
         self.count -= 1
         self._with_ttl = -1
 
+    def as_now(self) -> "Packed":
+        """The same, whoever leaves from here on."""
+        there = None if self.there is None else bytearray(self.there)
+        return Packed(self.size, self.columns, self.queue_ttl_ms, there)
+
     def without_gaps(self) -> "Packed":
         """Those that are there, packed anew."""
         columns: list[object] = []
