@@ -1,7 +1,8 @@
 """What is in a queue at one moment, to be counted bit by bit while the queue goes on (RULES R2, R3).
 
 The pieces of its lines are taken over as they are, which takes next to no time: messages, and the columns of packed
-ones, never change. (Which messages of a stream are there does, and is copied.) Columns are counted without making messages of them again.
+ones, never change. (Which messages of a stream are there does, and is copied.) Columns are counted without making
+messages of them again.
 """
 
 from array import array

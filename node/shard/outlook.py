@@ -69,7 +69,7 @@ def outlook_steps(queue: Queue, time_ms: int, led_ms: int, windows_ms: list[int]
 class _Counting:
     """The messages of a queue, counted up to some moments of the shard's clock."""
 
-    __slots__ = ("_default", "_lazy", "_leaves", "_lines", "_outlook", "_runs", "_stays", "_until_ms")
+    __slots__ = ("_anywhere", "_default", "_lazy", "_leaves", "_lines", "_outlook", "_runs", "_stays", "_until_ms")
 
     def __init__(self, queue: Queue, until_ms: list[int], outlook: Outlook, delays: bool) -> None:
         """``delays``: what is due goes to an exchange instead of becoming ready (RULES S1)."""
@@ -77,13 +77,15 @@ class _Counting:
         self._outlook = outlook
         self._default = queue.default_priority > 0
         self._lazy = queue.is_lazy
+        # From streams messages leave wherever they stand (RULES J2).
+        self._anywhere = queue.stream is not None
         self._leaves = delays or queue.consumers.top_band() is not None
         self._runs = runs_of(queue)
         self._lines: list[tuple[LineName, list[Part]]] = []
         self._stays: dict[LineName, list[bool]] = {}
         """By line and moment, whether something in it stays: what comes behind that does not leave."""
         for name, line in named_lines(queue):
-            if line.timed or line.returning:
+            if line.timed or line.returning or (self._anywhere and line.count()):
                 self._lines.append((name, parts_of(line)))
             elif line.count():
                 self._stays[name] = [True] * len(until_ms)
@@ -125,7 +127,9 @@ class _Counting:
         """What of a line leaves, up to the first that stays."""
         deadlines = part.deadlines()
         for number, end_ms in enumerate(self._until_ms):
-            if not stays[number]:
+            if self._anywhere:
+                self._outlook.expire[number] += deadlines.count_within(end_ms, 0)
+            elif not stays[number]:
                 gone = deadlines.first_outside(end_ms)
                 self._outlook.expire[number] += gone
                 stays[number] = gone < part.count

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from heapq import merge
 from typing import Final
 
-from mayfly.node.shard.dialect import DIALECTS, OTTERMQ, ttl_rule
+from mayfly.node.shard.dialect import DIALECTS, OF_STREAMS, OTTERMQ, ttl_rule
 from mayfly.node.shard.moment import LineName, Part, named_lines, parts_of, runs_of
 from mayfly.node.shard.outlook import NO_LEASE
 from mayfly.node.shard.packed import AS_PACKED
@@ -74,7 +74,7 @@ class _Counting:
     def __init__(self, queue: Queue, terms: ShardQueueSettings, trial: Trial) -> None:
         self._terms = terms
         self._trial = trial
-        dialect = DIALECTS.index(terms.ttl_dialect)
+        dialect = OF_STREAMS if terms.is_stream else DIALECTS.index(terms.ttl_dialect)
         self._is_lazy = dialect == OTTERMQ
         ttl_ms = -1 if terms.message_ttl_ms is None else terms.message_ttl_ms
         self._rule = ttl_rule(dialect, ttl_ms) if terms.ttl_retroactive else AS_PACKED
