@@ -13,7 +13,7 @@ DOCUMENT: Final = ROOT / "docs" / "rules.md"
 FAMILIES: Final = {"T": 14, "L": 11, "D": 10, "C": 4, "Q": 4, "J": 1}
 RULES: Final = [
     *[f"{family}{number}" for family, last in FAMILIES.items() for number in range(1, last + 1)],
-    "S1", "S2", "S3", "S4", "S5", "J2", "J3", "J5", "X1", "X3", "R2", "R3",
+    "S1", "S2", "S3", "S4", "S5", "J2", "J3", "J5", "X1", "X2", "X3", "R2", "R3",
 ]
 # What a change of leader could break: a deadline, a lease, a dead letter on its way, a clock.
 THROUGH_A_LEADER_CHANGE: Final = (
