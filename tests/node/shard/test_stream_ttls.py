@@ -10,6 +10,7 @@ from mayfly.node.shard.dialect import NEVER_TTL
 from mayfly.node.shard.effects import Deliver
 from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.message import MAX_AGE, PURGE, REMOVE, Message
+from mayfly.node.shard.outlook import outlook_steps
 from mayfly.node.shard.packed import Packed
 from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.results import NO_KEYS, Attached, Gone, Purged, PurgedKey, Refused
@@ -444,3 +445,20 @@ def test_a_broken_snapshot_is_refused() -> None:
     with pytest.raises(ShardError, match="keys of messages"):
         Shard(3, 1).restore(msgspec.msgpack.encode(row))
     assert isinstance(driver.run(reader(5, Start(FIRST)))[0], Attached)
+
+
+@pytest.mark.parametrize("piece", [4, 4096])
+def test_r2_a_forecast_counts_what_leaves_from_anywhere(piece: int) -> None:
+    """And goes by what was there when it began, whatever leaves while it counts."""
+    driver = one_stream(piece, message_ttl_ms=50_000)
+    mortal = [kept("x", 1000 * (1 + number % 7)) for number in range(70)]
+    driver.run(kept("x", NEVER_TTL), *mortal, *(plain("x") for _ in range(9)))
+    driver.pass_ms(1000)
+    driver.tick()
+    queue, _ = queue_of(driver.shard)
+    counting = outlook_steps(queue, driver.time_ms, driver.led_ms, [2000, 6000, 60_000])
+    next(counting)
+    driver.pass_ms(3000)
+    driver.tick()
+    (outlook,) = [each for each in counting if each is not None]
+    assert outlook.expire == [20, 60, 69]
