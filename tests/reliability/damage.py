@@ -50,6 +50,7 @@ _PROVOKED: Final = (
     "older copy",
     "of an earlier time",
     "is rebuilt from the other nodes",
+    "is corrupt",
 )
 SERVED, REBUILT, REPLACED = "served as if nothing was", "rebuilt from others", "refused, emptied, joined anew"
 
@@ -102,8 +103,21 @@ def damage(nodes: Nodes, damages: Damages, kind: str, id: int, random: Random) -
         time.sleep(random.uniform(2.0, 5.0))
     nodes.kill(id)
     what = harm(nodes, damages, kind, id, random)
-    outcome = start_again(nodes, damages, kind, id)
+    outcome = start_again(nodes, damages, id)
+    if outcome != REPLACED:
+        time.sleep(random.uniform(2.0, 4.0))
+        if _end_of(nodes, id) is not None:
+            outcome = start_again(nodes, damages, id, said_before=True)
+    damages.outcomes[kind, outcome] += 1
     damages.told.append(f"node {id}: {what}: {outcome}")
+    if outcome != REPLACED:
+        # Bodies that nobody has read may be damaged still, which with the next node's damage would be two failures.
+        nodes.kill(id)
+        shutil.rmtree(nodes.plan(id).data_dir)
+        damages.drop_copies(nodes, id)
+        nodes.start(id)
+        assert _ended_or_serves(nodes, id) is None, f"node {id} does not join with an empty folder"
+    wait_for(lambda: _is_settled(nodes), "votes for the node that has joined", 3 * BOUND_S, every_s=0.1)
 
 
 def harm(nodes: Nodes, damages: Damages, kind: str, id: int, random: Random) -> str:
@@ -170,9 +184,10 @@ def _flip(file: Path, random: Random) -> int:
     return offset
 
 
-def start_again(nodes: Nodes, damages: Damages, kind: str, id: int) -> str:
-    """Start the node until it serves; the outcome. Whoever refuses says why and what to do, and is emptied."""
-    outcome = SERVED
+def start_again(nodes: Nodes, damages: Damages, id: int, said_before: bool = False) -> str:
+    """Start the node until it serves; the outcome. Whoever refuses says why and what to do, and is emptied. If it has
+    ended over what it read, it has `said_before` what is damaged."""
+    outcome = REBUILT if said_before else SERVED
     for _ in range(_MOST_STARTS):
         seen = len(nodes.log_text(id))
         nodes.start(id)
@@ -181,9 +196,6 @@ def start_again(nodes: Nodes, damages: Damages, kind: str, id: int) -> str:
         if "rebuilt" in said:
             outcome = REBUILT
         if code is None:
-            if outcome == REPLACED:
-                wait_for(lambda: _is_settled(nodes), "votes for the node that has joined", 3 * BOUND_S, every_s=0.1)
-            damages.outcomes[kind, outcome] += 1
             return outcome
         if code == REFUSED:
             words = said.strip().splitlines()[-1]
@@ -193,7 +205,7 @@ def start_again(nodes: Nodes, damages: Damages, kind: str, id: int) -> str:
             damages.drop_copies(nodes, id)
             outcome = REPLACED
         else:
-            assert code == 1 and "damaged" in said, f"node {id} ended with {code}: {said[-1_000:]}"
+            assert code == 1 and "is corrupt" in said, f"node {id} ended with {code}: {said[-1_000:]}"
     raise AssertionError(f"node {id} has ended {_MOST_STARTS} times; {nodes.log_text(id)[-1_000:]}")
 
 
@@ -206,13 +218,22 @@ def _is_settled(nodes: Nodes) -> bool:
     return all(len(row["voters"]) == _REPLICAS and not row["changing"] and not row["owed"] for row in shards)
 
 
+def _end_of(nodes: Nodes, id: int) -> int | None:
+    """The exit code of a node that has ended; None while it runs. No other may end."""
+    code = None
+    for end in nodes.ends():
+        assert end.plan.name == nodes.plan(id).name, f"another node: {end.describe()}"
+        code = end.code
+    return code
+
+
 def _ended_or_serves(nodes: Nodes, id: int) -> int | None:
     """The exit code of a node that is starting; None when it serves."""
     deadline_s = time.monotonic() + 3 * BOUND_S
     while time.monotonic() < deadline_s:
-        for end in nodes.ends():
-            assert end.plan.name == nodes.plan(id).name, f"another node: {end.describe()}"
-            return end.code
+        code = _end_of(nodes, id)
+        if code is not None:
+            return code
         try:
             if nodes.page(id, "/health/ready")[0] == 200:
                 return None
