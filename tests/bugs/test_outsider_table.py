@@ -1,4 +1,4 @@
-"""The outsider's judge fails on broken builds: bugs that it has caught before are caught again (RULES T5, L4; confirms)."""
+"""The outsider's judge fails on broken builds: what it has caught before it catches again (RULES T5, L4; confirms)."""
 
 import pytest
 
