@@ -123,6 +123,10 @@ LEVEL_SWITCHES: Final = 8
 LEVEL_TTL_DIALECTS: Final = 8
 """The catalog takes `x-ttl-dialect` and `ttl-dialect`, and shards are told of them (RULES X1)."""
 
+LEVEL_EXPIRE_SCOPE: Final = 8
+"""Messages may expire wherever they are in their queue (RULES X2): `x-expire-scope` and `expire-scope`, and settings of
+queues that say so."""
+
 LEVEL_SCHEDULES: Final = 8
 """Messages wait in a queue until they are due (RULES S): PUBLISH_LATER, settings of queues that say so, and the
 arguments and policy keys for them."""

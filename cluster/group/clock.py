@@ -7,8 +7,9 @@ Three readings, each made from the one before:
 * **trusted clock** (`MemberClocks`): the process clock, held back to the lower median of the members' clocks plus a
   bound (RULES C3), so that one node with a wrong clock stamps nothing wrong.
 * **group clock** (`GroupClock`): what log entries carry. A group takes the trusted clock once, when it first has a
-  leader; from then on each leader *continues* the clock of the leader before it, which it knows from heartbeats.
-  A leader change therefore neither turns the clock back (C2) nor makes it jump by the difference of two machines.
+  leader; from then on each leader *continues* the clock of the leader before it, which it knows from the
+  heartbeat that came quickest of late: one that waited in a frozen process would hold the clock up for good. A leader
+  change therefore neither turns the clock back (C2) nor makes it jump by the difference of two machines.
 
 A process that starts again on the same boot goes on with its process clock, and with what it kept of the groups' clocks
 that were ahead of it (`cluster.host.clocks_ahead`).
@@ -88,6 +89,8 @@ class GroupClock:
 
     LONGEST_LED_STEP_MS: Final = 500
     """A leader that did not look at its clock for longer was frozen: the rest of that time is not charged to leases."""
+    BEST_KEPT_MS: Final = 60_000
+    """So long the heartbeat that came quickest is kept; the clocks of two machines drift by little in that time."""
 
     def __init__(self) -> None:
         self.time_ms: int = 0
@@ -116,11 +119,16 @@ class GroupClock:
 
     def observed(self, time_ms: int, led_ms: int, now_ms: int, term: int = 0) -> None:
         """The heartbeat of the leader of `term` showed its clocks: remember them, to continue from should we lead
-        next."""
+        next. One that took longer on its way than one a while before, or waited here while we were frozen, tells less
+        than that one did."""
+        self._claim(led_ms, term)
+        since_ms = now_ms - self._anchor_now_ms
+        is_recent = self._anchor_time_ms >= 0 and term == self._anchor_term and 0 <= since_ms <= self.BEST_KEPT_MS
+        if is_recent and time_ms < self._anchor_time_ms + since_ms:
+            return
         self._anchor_time_ms = time_ms
         self._anchor_now_ms = now_ms
         self._anchor_term = term
-        self._claim(led_ms, term)
 
     def kept(self, term: int, ahead_ms: int) -> None:
         """An earlier process on this boot, whose process clock this one goes on with, knew from the leader of `term`

@@ -268,24 +268,10 @@ class Publisher:
             content = self._with_reply_address(content)
         if content.header[_FLAGS_AT + 1] & _USER_ID:
             self._check_user(content)
-        ttl_ms = NO_TTL
-        expiration = content.expiration_bytes()
-        if expiration is not None:
-            asked = expiration_ttl_ms(expiration)
-            if isinstance(asked, Refusal):
-                raise as_error(asked)
-            off = self._cluster.catalog.switches.expiration_refusal(self._client.vhost, expiration)
-            if off is not None:
-                raise as_error(off)
-            ttl_ms = asked
+        ttl_ms = self._ttl_ms_of(content)
         copies = copies_of(content) if content.may_have_copies() else ()
         stored = self._stored(content)
-        may_delay = route.may_delay
-        if route.by_headers or copies:
-            route = routes.find_by_content(content, copies)
-        # One that is mandatory and has no route now is not kept for one that may be there later.
-        if may_delay and (is_change(content) or (is_delayed(content) and (route.targets or not flags & MANDATORY))):
-            route = routes.find_by_content(content, copies, waits=True)
+        route = self._route_by_content(content, flags, route, copies)
         if route.uncrossed and self.transaction is None:
             self.uncrossed = route.uncrossed
             return False
@@ -317,29 +303,44 @@ class Publisher:
             self._watched(self._traffic.node.watches, content, queue_ids)
         if addresses:
             self._reply(addresses, Content(stored.exchange_and_key, as_shown(stored.header), stored.body))
-        if self.transaction is not None:
-            if route.targets or flags & MANDATORY:
-                self.transaction.publish(
-                    stored, content if flags & MANDATORY else None, ttl_ms, routes.queues_of(route), due, stream_ttl_ms
-                )
-            elif not addresses:
+        if not route.targets and not flags & MANDATORY:
+            if not addresses:
                 self._traffic.drop()
-            return True
-        if not route.targets:
-            if flags & MANDATORY:
-                self.send_returns([content])
-            elif not addresses:
-                self._traffic.drop()
-            return True
-        for target in route.targets:
+        elif self.transaction is not None:
+            returned = content if flags & MANDATORY else None
+            self.transaction.publish(stored, returned, ttl_ms, routes.queues_of(route), due, stream_ttl_ms)
+        elif not route.targets:
+            self.send_returns([content])
+        for target in () if self.transaction is not None else route.targets:
             self._traffic.node.routed += len(target.queue_ids)
-            run = runs.get(target.shard_id)
-            if run is None:
-                run = runs[target.shard_id] = Run(target.handle)
+            run = _run_to(target, runs)
             run.guarded = run.guarded or target.guarded
             run.size_bytes += encode_content(run.parts, target.queue_ids, ttl_ms, stored, due, stream_ttl_ms)
             run.offsets.append(position)
         return True
+
+    def _ttl_ms_of(self, content: Content) -> int:
+        """By its `expiration`; AmqpError for one that is none (RULES T2), or is switched off (X3)."""
+        expiration = content.expiration_bytes()
+        if expiration is None:
+            return NO_TTL
+        ttl_ms = expiration_ttl_ms(expiration)
+        if isinstance(ttl_ms, Refusal):
+            raise as_error(ttl_ms)
+        off = self._cluster.catalog.switches.expiration_refusal(self._client.vhost, expiration)
+        if off is not None:
+            raise as_error(off)
+        return ttl_ms
+
+    def _route_by_content(self, content: Content, flags: int, route: Route, copies: tuple[str, ...]) -> Route:
+        """Where it goes, if its headers have a say in that; `route` goes by exchange and key."""
+        may_delay = route.may_delay
+        if route.by_headers or copies:
+            route = self.routes.find_by_content(content, copies)
+        # One that is mandatory and has no route now is not kept for one that may be there later.
+        if may_delay and (is_change(content) or (is_delayed(content) and (route.targets or not flags & MANDATORY))):
+            return self.routes.find_by_content(content, copies, waits=True)
+        return route
 
     def _change_scheduled(
         self, content: Content, mandatory: bool, position: int, route: Route, runs: dict[int, Run], digest: bytes,
@@ -351,9 +352,7 @@ class Publisher:
         targets = [target for target in route.targets if target.schedules]
         change = ScheduleChange(content if mandatory else None, len(targets))
         for target in targets:
-            run = runs.get(target.shard_id)
-            if run is None:
-                run = runs[target.shard_id] = Run(target.handle)
+            run = _run_to(target, runs)
             if run.changes is None:
                 run.changes = RunChanges(self.send_returns)
             run.changes.add(len(run.offsets), change)
@@ -544,6 +543,14 @@ class Publisher:
             output.send_confirms(channel_id, acks)
         if nacks:
             output.send_confirms(channel_id, nacks, nack=True)
+
+
+def _run_to(target: Target, runs: dict[int, Run]) -> Run:
+    """What goes to the target's shard, begun if need be."""
+    run = runs.get(target.shard_id)
+    if run is None:
+        run = runs[target.shard_id] = Run(target.handle)
+    return run
 
 
 def _reply_addresses(vhost: str, content: Content, copies: tuple[str, ...]) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, cast
 
 from mayfly.cluster.versions import (
     LEVEL_CONSUMER_TIMEOUTS,
+    LEVEL_EXPIRE_SCOPE,
     LEVEL_HIGHEST,
     LEVEL_SCHEDULES,
     LEVEL_STREAMS,
@@ -204,6 +205,7 @@ _CHECKS: Final[dict[str, Check]] = {
     "x-delivery-limit": _any_integer,
     "x-ttl-applies": _one_of("default", "retroactive", fault="invalid_ttl_applies"),
     "x-ttl-dialect": _one_of(*TTL_DIALECTS, fault="invalid_ttl_dialect"),
+    "x-expire-scope": _one_of("head", "any", fault="invalid_expire_scope"),
     "x-expires-if": _one_of("empty", "unused", fault="invalid_expires_if"),
     "x-expires-dead-letter": _boolean,
     "x-allow-schedule": _boolean,
@@ -223,6 +225,7 @@ SINCE_LEVEL: Final = {
     "x-consumer-timeout": LEVEL_CONSUMER_TIMEOUTS,
     "x-consumer-disconnected-timeout": LEVEL_CONSUMER_TIMEOUTS,
     "x-ttl-dialect": LEVEL_TTL_DIALECTS,
+    "x-expire-scope": LEVEL_EXPIRE_SCOPE,
     **dict.fromkeys(("x-allow-schedule", *_RETRIES), LEVEL_SCHEDULES),
     **dict.fromkeys(_STREAM_TTLS, LEVEL_STREAMS),
 }
@@ -343,6 +346,7 @@ def queue_settings(
         expires_only_if_empty=arguments.get("x-expires-if") == "empty",
         expires_dead_letter=arguments.get("x-expires-dead-letter", False),
         allow_schedule=known.get("x-allow-schedule", False),
+        expire_anywhere=known.get("x-expire-scope") == "any",
         retry_type=known.get(f"x-{delayed_retries.TYPE}"),
         retry_min_ms=known.get(f"x-{delayed_retries.MIN}"),
         retry_max_ms=known.get(f"x-{delayed_retries.MAX}"),

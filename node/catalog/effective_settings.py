@@ -44,6 +44,8 @@ def effective_settings(
             changes[field] = definition[key]
     if "ttl-applies" in definition and "x-ttl-applies" not in arguments:
         changes["ttl_retroactive"] = definition["ttl-applies"] == "retroactive"
+    if "expire-scope" in definition and "x-expire-scope" not in arguments:
+        changes["expire_anywhere"] = definition["expire-scope"] == "any"
     if delayed_retries.TYPE in definition:
         changes["retry_type"] = definition[delayed_retries.TYPE]
     if "overflow" in definition:

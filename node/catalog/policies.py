@@ -17,6 +17,7 @@ from typing import Any, Final, cast
 
 from mayfly.cluster.versions import (
     LEVEL_CONSUMER_TIMEOUTS,
+    LEVEL_EXPIRE_SCOPE,
     LEVEL_LEADER_LOCATORS,
     LEVEL_SCHEDULES,
     LEVEL_STREAMS,
@@ -129,6 +130,7 @@ _KEYS: Final = {
         _one_of(*MASTER_LOCATORS), "client-local, min-masters or random", fault="invalid queue-master-locator value"
     ),
     POLICY_KEY: _Key(_one_of(*TTL_DIALECTS), "rabbitmq, lavinmq or ottermq", "TTL dialect"),
+    "expire-scope": _Key(_one_of("head", "any"), "head or any", "expire-scope value"),
     "ttl-applies": _Key(_one_of("default", "retroactive"), "default or retroactive", "ttl-applies value"),
 }
 
@@ -138,6 +140,7 @@ KEYS_SINCE_LEVEL: Final = {
     "consumer-timeout": LEVEL_CONSUMER_TIMEOUTS,
     "consumer-disconnected-timeout": LEVEL_CONSUMER_TIMEOUTS,
     POLICY_KEY: LEVEL_TTL_DIALECTS,
+    "expire-scope": LEVEL_EXPIRE_SCOPE,
     **dict.fromkeys(("allow-schedule", *delayed_retries.KEYS), LEVEL_SCHEDULES),
     "max-age": LEVEL_STREAMS,
 }

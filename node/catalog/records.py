@@ -143,6 +143,7 @@ class QueueSettings(msgspec.Struct, frozen=True, array_like=True, gc=False):
     expires_only_if_empty: bool = False
     expires_dead_letter: bool = False
     allow_schedule: bool = False
+    expire_anywhere: bool = False
     retry_type: str | None = None
     retry_min_ms: int | None = None
     retry_max_ms: int | None = None

@@ -61,6 +61,7 @@ def shard_settings(
         default_priority=_QUORUM_DEFAULT_PRIORITY if quorum else 0,
         ttl_dialect=dialect,
         allow_schedule=settings.allow_schedule,
+        expire_anywhere=settings.expire_anywhere,
         retry_ways=0 if retries is None else retries.ways,
         retry_min_ms=0 if retries is None else retries.min_ms,
         retry_max_ms=0 if retries is None else retries.max_ms,

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from mayfly.node.shard.anywhere import expire_anywhere
 from mayfly.node.shard.consumers import NO_WINDOW, Band, Holder
 from mayfly.node.shard.departing import drain, put_late_in_lane, take_in_lane
 from mayfly.node.shard.effects import Deliver
@@ -43,8 +44,13 @@ def serve(state: State, queue: Queue) -> None:
         else:
             _release_due(state, queue)
     if queue.consumers.bands and not (queue.moving is not None and queue.holds_back):
+        if queue.expires_anywhere:
+            # What was due before now dies in order; what is due this very moment may be delivered first (T8).
+            expire_anywhere(state, queue, state.time_ms - 1)
         _deliver(state, queue)
-    if not queue.is_lazy:
+    if queue.expires_anywhere:
+        expire_anywhere(state, queue, state.time_ms)
+    elif not queue.is_lazy:
         _expire_heads(state, queue)
     if queue.drops:
         _drop_heads(state, queue)
@@ -436,6 +442,8 @@ def hand_over(state: State, queue: Queue, holder: Holder, messages: list[Message
 
 def get_one(state: State, queue: Queue) -> Message | None:
     """Take the first live message for a basic.get; None when there is none."""
+    if queue.expires_anywhere:
+        expire_anywhere(state, queue, state.time_ms)
     messages = take(state, queue, Portion(1, NO_WINDOW, NO_WINDOW), _NO_ENTRY)
     return messages[0] if messages else None
 

@@ -14,6 +14,8 @@ from mayfly.node.shard.returning import ReturningMessages
 
 PIECE: Final = 4096
 """Messages that are packed together: a few milliseconds of work."""
+_SMALLER: Final = 8
+"""Where messages leave from everywhere, pieces are so many times smaller: those at hand are looked at one by one."""
 _TRIM_FROM: Final = 256
 _NOTHING: Final[list[Message]] = []
 _NO_PIECES: Final[deque[Packed | ReturningMessages]] = deque()
@@ -51,13 +53,19 @@ class Line:
     What is before ``head`` has left and is trimmed now and then. There is something in ``items[head:]`` unless the
     line is empty. Where a line is cut follows from what happened to it alone, so all replicas cut at the same places.
 
+    With ``anywhere`` messages may leave from everywhere, at their deadlines, none of which is before ``soonest_ms``, -1
+    for none; ``noted`` of all that ever came are known to that.
+
     ``timed`` counts those with a deadline, but for those that are still returning: without any, a whole run can leave
     unlooked at. (Of a stream, where nobody asks, it means nothing.) ``gone`` counts all that have left at the head
     since this object was made: whoever looks from outside knows a message again by its place, ``gone`` for the first in
     line. (From streams they leave anywhere.)
     """
 
-    __slots__ = ("back", "gone", "head", "items", "packed", "packed_count", "piece", "returning", "settled", "timed")
+    __slots__ = (
+        "anywhere", "back", "gone", "head", "items", "noted", "packed", "packed_count", "piece", "returning", "settled",
+        "soonest_ms", "timed",
+    )  # fmt: skip
 
     def __init__(self, piece: int = PIECE) -> None:
         """``piece``: messages packed together; tests lower it."""
@@ -72,6 +80,31 @@ class Line:
         self.piece = piece
         self.timed = 0
         self.gone = 0
+        self.anywhere = False
+        self.soonest_ms = -1
+        self.noted = 0
+
+    def look_anywhere(self, anywhere: bool) -> None:
+        """Whether from now on messages expire wherever they are in line (RULES X2)."""
+        if anywhere and not self.anywhere:
+            self.nothing_noted()
+        self.anywhere = anywhere
+
+    def nothing_noted(self) -> None:
+        """What may be due is not known: it is to be looked for at once (`node.shard.anywhere`)."""
+        self.noted = self.gone + self.count()
+        self.soonest_ms = 0
+
+    def _note(self) -> None:
+        """Messages were put at the end: they may be due sooner than all others."""
+        total = self.gone + self.count()
+        new = total - self.noted
+        self.noted = total
+        end = self.back if self.back or self.packed_count else self.items
+        for place in range(len(end) - new, len(end)):
+            deadline_ms = end[place].deadline_ms
+            if deadline_ms >= 0 and (self.soonest_ms < 0 or deadline_ms < self.soonest_ms):
+                self.soonest_ms = deadline_ms
 
     def count(self) -> int:
         """How many are in line."""
@@ -92,6 +125,11 @@ class Line:
         items = self.own_end()
         if message.deadline_ms >= 0:
             self.timed += 1
+        self._put_back(message, items)
+        if self.anywhere:
+            self.nothing_noted()
+
+    def _put_back(self, message: Message, items: list[Message]) -> None:
         low, high = self.head, len(items)
         if low == high or not _is_before(message, items[high - 1]):
             items.append(message)
@@ -119,6 +157,9 @@ class Line:
     def grown(self) -> None:
         """Messages were put at the end: what is deep inside now is packed."""
         piece = self.piece
+        if self.anywhere:
+            self._note()
+            piece = max(1, piece // _SMALLER)
         if not self.back and not self.packed_count:
             if len(self.items) - self.head < 3 * piece:
                 return
@@ -170,6 +211,8 @@ class Line:
             next_piece = self.packed[0]
             if isinstance(next_piece, ReturningMessages):
                 self.items = self._arrived(next_piece)
+                if self.anywhere:
+                    self.nothing_noted()
                 if not next_piece.count:
                     self.packed.popleft()
                     self.returning -= 1
@@ -205,6 +248,8 @@ class Line:
         if self.head == len(self.items):
             self.head = 0
             self._refill()
+        if self.anywhere:
+            self.nothing_noted()
 
     def settle_returning(self) -> int:
         """Pack the next of those that are still returning; how many that were, 0 when there are none."""
@@ -213,6 +258,8 @@ class Line:
             each = packed[self.settled]
             if isinstance(each, ReturningMessages):
                 messages = self._arrived(each)
+                if self.anywhere:
+                    self.nothing_noted()
                 if each.count:
                     packed.insert(self.settled, pack(messages))
                 else:
@@ -268,6 +315,8 @@ class Line:
             packed.retime(queue_ttl_ms)
             if not isinstance(packed, ReturningMessages):
                 self.timed += packed.timed()
+        if self.anywhere:
+            self.nothing_noted()
 
     def put_together(
         self, items: list[Message], packed: "deque[Packed | ReturningMessages]", back: list[Message], timed: int
@@ -281,6 +330,8 @@ class Line:
         self.returning = sum([1 for piece in packed if isinstance(piece, ReturningMessages)])
         self.back = back or _NOTHING
         self.timed = timed
+        if self.anywhere:
+            self.nothing_noted()
 
     def leave(self) -> "Line":
         """All that is in line leaves it, and is the line that is returned; however much, that takes no time."""

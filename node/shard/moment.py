@@ -1,7 +1,8 @@
 """What is in a queue at one moment, to be counted bit by bit while the queue goes on (RULES R2, R3).
 
 The pieces of its lines are taken over as they are, which takes next to no time: messages, and the columns of packed
-ones, never change. Columns are counted without making messages of them again.
+ones, never change. (Which of those are still there does, in streams: that is copied.) Columns are counted without
+making messages of them again.
 """
 
 from array import array
@@ -185,13 +186,18 @@ class Part:
         return [(line, Part(messages, 0, len(messages))) for line, messages in found.items()]
 
 
-def parts_of(line: Line) -> list[Part]:
-    """All that is in a line now."""
+def parts_of(line: Line, is_stream: bool = False) -> list[Part]:
+    """All that is in a line now, which may be that of a stream."""
     parts = cut(line.items[line.head :])
     for piece in line.packed:
         if isinstance(piece, ReturningMessages):
             parts += cut(piece.held(), piece.queue_ttl_ms, piece.retiming)
         else:
+            there = piece.there
+            if there is not None:
+                piece = Packed(piece.size, piece.columns, piece.queue_ttl_ms, there[:])
+            elif is_stream:
+                piece = Packed(piece.size, piece.columns, piece.queue_ttl_ms)
             parts.append(Part([], 0, piece.count, piece, piece.queue_ttl_ms))
     return parts + cut(line.back[:])
 

@@ -1,7 +1,8 @@
 """What time will do to a queue by itself: what expires, becomes due or is retried, whether its lease ends (RULES R2).
 
 A message leaves when its deadline has passed and all before it in its line have left (T6): so in each line those count
-that come before the first that stays. Nothing is known of clients: what they will publish, take or give back is left
+that come before the first that stays; a stream's leave from wherever they stand (J2), and the markers that come then
+are not counted. Nothing is known of clients: what they will publish, take or give back is left
 out, and so is what dies elsewhere and comes here.
 """
 
@@ -61,7 +62,7 @@ def outlook_steps(queue: Queue, time_ms: int, led_ms: int, windows_ms: list[int]
         yield None
     if leased:
         for number, window_ms in enumerate(windows_ms):
-            empty = not held and outlook.expire[number] == waiting
+            empty = not held and terms.marker_ttl_ms is None and outlook.expire[number] == waiting
             outlook.lease_ends[number] = outlook.lease_ends_in_ms <= window_ms and (empty or not only_if_empty)
     yield outlook
 
@@ -69,7 +70,9 @@ def outlook_steps(queue: Queue, time_ms: int, led_ms: int, windows_ms: list[int]
 class _Counting:
     """The messages of a queue, counted up to some moments of the shard's clock."""
 
-    __slots__ = ("_default", "_lazy", "_leaves", "_lines", "_outlook", "_runs", "_stays", "_until_ms")
+    __slots__ = (
+        "_default", "_lazy", "_leaves", "_lines", "_outlook", "_runs", "_stays", "_stream", "_stream_rule", "_until_ms",
+    )  # fmt: skip
 
     def __init__(self, queue: Queue, until_ms: list[int], outlook: Outlook, delays: bool) -> None:
         """``delays``: what is due goes to an exchange instead of becoming ready (RULES S1)."""
@@ -79,10 +82,12 @@ class _Counting:
         self._lazy = queue.is_lazy
         self._leaves = delays or queue.consumers.top_band() is not None
         self._runs = runs_of(queue)
+        self._stream_rule = queue.ttl_ms
+        self._stream = [] if queue.stream is None else parts_of(queue.ready, True)
         self._lines: list[tuple[LineName, list[Part]]] = []
         self._stays: dict[LineName, list[bool]] = {}
         """By line and moment, whether something in it stays: what comes behind that does not leave."""
-        for name, line in named_lines(queue):
+        for name, line in named_lines(queue) if queue.stream is None else ():
             if line.timed or line.returning:
                 self._lines.append((name, parts_of(line)))
             elif line.count():
@@ -90,6 +95,12 @@ class _Counting:
 
     def steps(self) -> Iterator[None]:
         """A few milliseconds of work each."""
+        for part in self._stream:
+            # They leave from wherever they stand (RULES J2).
+            deadlines = part.deadlines(self._stream_rule)
+            for number, end_ms in enumerate(self._until_ms):
+                self._outlook.expire[number] += deadlines.count_within(end_ms, 0)
+            yield
         if not self._lazy:
             for name, parts in self._lines:
                 stays = self._stays[name] = [False] * len(self._until_ms)

@@ -32,6 +32,10 @@ PRIORITY: Final = 9
 ACQUIRED_COUNT: Final = 10
 AS_PACKED: Final = -2
 """A ``queue_ttl_ms``: deadlines are those in the column."""
+UNKNOWN: Final = -2
+"""An earliest deadline that nobody has asked for yet."""
+_NO_ORDER: Final = array("I")
+"""That of all pieces of which nobody has asked for it; never changed."""
 _HEAD: Final = struct.Struct("<qB")
 _TYPES: Final = {1: "B", 2: "H", 4: "I", 8: "Q"}
 _SWAP: Final = sys.byteorder == "big"
@@ -117,11 +121,13 @@ class Packed:
     Unless it is AS_PACKED, deadlines are by this ``queue_ttl_ms`` (-1 for none) or TTL rule (`node.shard.dialect`)
     instead of what their column says.
 
-    ``size`` were packed, and ``count`` are there: of a stream some may have left before those in front of them. Then
-    ``there`` has a 1 for each place in which one still is, and a 0 for the others; else it is None.
+    ``size`` were packed, and ``count`` are there: of a stream, and where messages expire anywhere, some may have left
+    before those in front of them. Then ``there`` has a 1 for each place in which one still is, and a 0 for the others;
+    else it is None. ``order`` has the places of those that are there and have a deadline, the latest first, once that
+    was asked for, and ``soonest_ms`` is the earliest deadline (RULES X2).
     """
 
-    __slots__ = ("_with_ttl", "columns", "count", "queue_ttl_ms", "size", "there")
+    __slots__ = ("_with_ttl", "columns", "count", "order", "queue_ttl_ms", "size", "soonest_ms", "there")
 
     def __init__(
         self, size: int, columns: list[object], queue_ttl_ms: int = AS_PACKED, there: bytearray | None = None
@@ -131,6 +137,8 @@ class Packed:
             raise ShardError(f"{len(columns)} columns of {size} messages, {COLUMNS} of at least 1 expected")
         self.size = size
         self.count = size
+        self.order = _NO_ORDER
+        self.soonest_ms = UNKNOWN
         self.columns = columns
         self.queue_ttl_ms = queue_ttl_ms
         self.there = there
@@ -226,6 +234,41 @@ class Packed:
     def retime(self, queue_ttl_ms: int) -> None:
         """Deadlines are by this TTL of the queue from now on, -1 for none (RULES T12)."""
         self.queue_ttl_ms = queue_ttl_ms
+        self.order = _NO_ORDER
+        self.soonest_ms = UNKNOWN
+
+    def first_deadline_ms(self) -> int:
+        """The earliest deadline of those that are there, -1 if none has one."""
+        if self.soonest_ms == UNKNOWN:
+            self.soonest_ms = min([ms for ms in self._deadlines() if ms >= 0], default=-1)
+        return self.soonest_ms
+
+    def _deadlines(self) -> list[int]:
+        """Of those that are there."""
+        if self.queue_ttl_ms == AS_PACKED:
+            return list(self.column(DEADLINE_MS))
+        return [
+            deadline_ms(enqueued_ms, ttl_ms, self.queue_ttl_ms)
+            for enqueued_ms, ttl_ms in zip(list(self.column(ENQUEUED_MS)), list(self.column(TTL_MS)), strict=True)
+        ]
+
+    def _deadline_at(self, place: int) -> int:
+        if self.queue_ttl_ms == AS_PACKED:
+            return self.at(DEADLINE_MS, place)
+        return deadline_ms(self.at(ENQUEUED_MS, place), self.at(TTL_MS, place), self.queue_ttl_ms)
+
+    def take_soonest(self) -> Message:
+        """The one with the earliest deadline, of several the one that came first, leaves. There must be one."""
+        if not self.order:
+            there = self.there
+            places = [place for place in range(self.size) if there is None or there[place]]
+            pairs = [(ms, place) for ms, place in zip(self._deadlines(), places, strict=True) if ms >= 0]
+            pairs.sort(reverse=True)
+            self.order = array("I", [place for _, place in pairs])
+        place = self.order.pop()
+        self.leave(place)
+        self.soonest_ms = self._deadline_at(self.order[-1]) if self.order else -1
+        return self.message(place)
 
     def timed(self) -> int:
         """How many have a deadline. It takes next to no time, but for the first time when only some have TTLs of their

@@ -69,6 +69,7 @@ class Queue(Counts):
     *ready*, but count towards its limits (RULES S2, S3). Publishes may wait where it ``allows_schedule``, and where it
     has ``retries`` what comes back does.
     ``stream``: what one has besides that is a stream (`node.shard.stream`); decided once, at its creation.
+    ``expires_anywhere``: what is due leaves from wherever it is in the queue (RULES X2).
     ``kept`` says that the lease has run out and the queue stays until it is empty (RULES L11).
 
     A node has as many of these as the cluster has queues, and most of them are idle: what an idle queue does not need
@@ -86,6 +87,7 @@ class Queue(Counts):
         "delivery_limit",
         "dialect",
         "drops",
+        "expires_anywhere",
         "expires_ms",
         "held_bytes",
         "held_count",
@@ -146,6 +148,7 @@ class Queue(Counts):
         self.ttl_ms = -1
         self.dialect = RABBITMQ
         self.expires_ms = -1
+        self.expires_anywhere = False
         self.delivery_limit = -1
         self.max_priority = 0
         self.default_priority = 0
@@ -171,6 +174,11 @@ class Queue(Counts):
         self.default_priority = terms.default_priority
         self.max_length = UNLIMITED if terms.max_length is None else terms.max_length
         self.max_length_bytes = UNLIMITED if terms.max_length_bytes is None else terms.max_length_bytes
+        anywhere = terms.expire_anywhere and self.stream is None and not self.is_lazy
+        if anywhere or self.expires_anywhere:
+            self.expires_anywhere = anywhere
+            for line in self.lines():
+                line.look_anywhere(anywhere)
         limited = terms.max_length is not None or terms.max_length_bytes is not None
         self.drops = limited and terms.overflow == DROP_HEAD
         self.refuses = limited and terms.overflow != DROP_HEAD
@@ -289,6 +297,8 @@ class Queue(Counts):
                 break
             place += 1
         made = Level(priority, self.ready.piece)
+        made.ready.look_anywhere(self.expires_anywhere)
+        made.returned.look_anywhere(self.expires_anywhere)
         if self.levels:
             self.levels.insert(place, made)
         else:
@@ -399,7 +409,10 @@ class Queue(Counts):
         return self.dialect == OTTERMQ
 
     def next_deadline_ms(self) -> int:
-        """The earliest deadline of the heads of its lines, -1 for none: when this queue has something to expire."""
+        """The earliest deadline of the heads of its lines, -1 for none: when this queue has something to expire. Where
+        it ``expires_anywhere``, one before which none is, whatever is in line."""
+        if self.expires_anywhere:
+            return min([line.soonest_ms for line in self.lines() if line.soonest_ms >= 0], default=-1)
         if self.levels:
             return min([ms for ms in [line.first_deadline_ms() for line in self.lines()] if ms >= 0], default=-1)
         one = self.returned.first_deadline_ms()

@@ -26,6 +26,7 @@ class ShardQueueSettings:
     else (RULES Q2). ``ttl_dialect``: one of `node.shard.dialect.DIALECTS` (RULES X1).
     ``allow_schedule``: publishes may say when they are due (RULES S2). ``retry_*``: what `node.shard.retries.Retries`
     is made of; ``retry_ways`` 0: nothing waits that comes back (S5).
+    ``expire_anywhere``: messages expire wherever they are in the queue (RULES X2).
     ``delays``: what is due in it does not become ready, but goes to ``dead_letter_exchange``, the delayed exchange
     whose messages wait here (RULES S1).
     ``is_stream``: its messages stay, for ``message_ttl_ms`` if that is set, whatever ``expiration`` they bring (RULES
@@ -42,6 +43,7 @@ class ShardQueueSettings:
         "default_priority",
         "delays",
         "delivery_limit",
+        "expire_anywhere",
         "expires_dead_letter",
         "expires_if_empty",
         "expires_ms",
@@ -98,6 +100,7 @@ class ShardQueueSettings:
         delays: bool = False,
         marker_ttl_ms: int | None = None,
         key_index: bool = False,
+        expire_anywhere: bool = False,
     ) -> None:
         self.vhost = vhost
         self.name = name
@@ -129,6 +132,7 @@ class ShardQueueSettings:
         self.delays = delays
         self.marker_ttl_ms = marker_ttl_ms
         self.key_index = key_index
+        self.expire_anywhere = expire_anywhere
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ShardQueueSettings) and encode_settings(self) == encode_settings(other)
@@ -156,9 +160,9 @@ with a hundred thousand others."""
 _FIELD_TYPES: Final[tuple[Any, ...]] = (
     str, str, int | None, int | None, str | None, str | None, int | None, bool, bool, bool, bool,
     int | None, int | None, str, bool, bool, int, int, str,
-    bool, int, int, int, int, bool, int, bool, bool, int | None, bool,
+    bool, int, int, int, int, bool, int, bool, bool, int | None, bool, bool,
 )
-_LATER: Final[tuple[object, ...]] = (0, "rabbitmq", False, 0, 0, 0, 0, False, 0, False, False, None, False)
+_LATER: Final[tuple[object, ...]] = (0, "rabbitmq", False, 0, 0, 0, 0, False, 0, False, False, None, False, False)
 """What the last fields are in most queues: those that came with level 8 or later. They are left out from the end on
 where they are so, and each is something else only where the cluster's level is high enough: nobody is given what it
 can't read."""
@@ -214,6 +218,7 @@ def _fields(settings: ShardQueueSettings) -> tuple[object, ...]:
         settings.delays,
         settings.marker_ttl_ms,
         settings.key_index,
+        settings.expire_anywhere,
     )
 
 

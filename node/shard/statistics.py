@@ -44,6 +44,8 @@ class ShardStatistics(Counts):
     ``transfers_lost``: dead letters that came for a queue that was gone. ``refused_*``: commands after a gap.
     ``orphans``: messages of queues that are gone, still to be dead-lettered or released; ``queue_expired`` have been
     dead-lettered.
+    Of streams: ``stream_expiring`` messages with deadlines of their own, ``stream_keys`` in the indexes, and the
+    ``stream_markers`` that those that are there have made.
     ``dead_lettered_for``: messages by reason (RULES D2). ``gone_for``: queues by reason (L10). ``message_timers``
     and ``lease_timers``: queues with a head that has a deadline or with messages that are scheduled, and with a lease
     that runs (T13).
@@ -75,6 +77,9 @@ class ShardStatistics(Counts):
         "scheduled",
         "scheduled_bytes",
         "settled",
+        "stream_expiring",
+        "stream_keys",
+        "stream_markers",
         "tombstones",
         "transfers_lost",
         "unacknowledged",
@@ -113,6 +118,9 @@ class ShardStatistics(Counts):
         self.ready_bytes = 0
         self.scheduled = 0
         self.scheduled_bytes = 0
+        self.stream_expiring = 0
+        self.stream_keys = 0
+        self.stream_markers = 0
         self.unacknowledged = 0
         self.unacknowledged_bytes = 0
         self.consumers = 0
@@ -129,6 +137,11 @@ class ShardStatistics(Counts):
         self.ready_bytes += queue.ready_bytes
         self.scheduled += queue.scheduled_count()
         self.scheduled_bytes += queue.waiting_bytes() - queue.ready_bytes
+        stream = queue.stream
+        if stream is not None:
+            self.stream_expiring += stream.expiry.count - stream.outdated
+            self.stream_keys += 0 if stream.keys is None else len(stream.keys.keys)
+            self.stream_markers += stream.markers
         self.unacknowledged += queue.held_count
         self.unacknowledged_bytes += queue.held_bytes
         self.consumers += queue.consumers.count

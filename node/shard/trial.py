@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from heapq import merge
 from typing import Final
 
-from mayfly.node.shard.dialect import DIALECTS, OTTERMQ, ttl_rule
-from mayfly.node.shard.moment import LineName, Part, named_lines, parts_of, runs_of
+from mayfly.node.shard.dialect import DIALECTS, OF_STREAMS, OTTERMQ, ttl_rule
+from mayfly.node.shard.moment import LineName, Numbers, Part, named_lines, parts_of, runs_of
 from mayfly.node.shard.outlook import NO_LEASE
 from mayfly.node.shard.packed import AS_PACKED
 from mayfly.node.shard.queue import UNLIMITED, Queue
@@ -69,17 +69,23 @@ def _try_lease(queue: Queue, terms: ShardQueueSettings, led_ms: int, trial: Tria
 class _Counting:
     """The messages of a queue by other terms."""
 
-    __slots__ = ("_gone", "_is_lazy", "_lines", "_rule", "_runs", "_terms", "_trial", "_waiting", "_waiting_bytes")
+    __slots__ = (
+        "_gone", "_is_anywhere", "_is_lazy", "_is_stream", "_lines", "_rule", "_runs", "_terms", "_trial", "_waiting",
+        "_waiting_bytes",
+    )  # fmt: skip
 
     def __init__(self, queue: Queue, terms: ShardQueueSettings, trial: Trial) -> None:
         self._terms = terms
         self._trial = trial
-        dialect = DIALECTS.index(terms.ttl_dialect)
+        is_stream = queue.stream is not None
+        dialect = OF_STREAMS if is_stream else DIALECTS.index(terms.ttl_dialect)
+        self._is_stream = is_stream
         self._is_lazy = dialect == OTTERMQ
+        self._is_anywhere = terms.expire_anywhere and not self._is_lazy and queue.stream is None
         ttl_ms = -1 if terms.message_ttl_ms is None else terms.message_ttl_ms
-        self._rule = ttl_rule(dialect, ttl_ms) if terms.ttl_retroactive else AS_PACKED
+        self._rule = ttl_rule(dialect, ttl_ms) if terms.ttl_retroactive or is_stream else AS_PACKED
         names: dict[int, LineName] = {id(line): name for name, line in named_lines(queue)}
-        self._lines = [(names[id(line)], parts_of(line)) for line in queue.lines()]
+        self._lines = [(names[id(line)], parts_of(line, is_stream)) for line in queue.lines()]
         self._gone: dict[LineName, int] = {}
         """How many would have expired at the head of each line."""
         self._runs = runs_of(queue)
@@ -94,16 +100,36 @@ class _Counting:
             gone = 0
             for part in parts:
                 deadlines = part.deadlines(self._rule)
+                if self._is_stream:
+                    self._leave_stream(part, deadlines)
+                    yield
+                    continue
                 at_head = 0 if stays else deadlines.first_outside(now_ms)
                 stays = stays or at_head < part.count
                 gone += at_head
-                self._trial.behind += deadlines.count_within(now_ms, at_head)
+                behind = deadlines.count_within(now_ms, at_head)
+                if self._is_anywhere:
+                    # They would leave as well; which of them are large is not looked at.
+                    self._trial.expire += behind
+                    self._waiting -= behind
+                else:
+                    self._trial.behind += behind
                 if at_head:
                     self._waiting_bytes -= part.body_lengths().sum_of_first(at_head)
                 yield
             self._gone[name] = gone
             self._trial.expire += gone
             self._waiting -= gone
+
+    def _leave_stream(self, part: Part, deadlines: Numbers) -> None:
+        """What is late leaves a stream from wherever it stands (RULES J2)."""
+        now_ms = self._trial.time_ms
+        late = deadlines.count_within(now_ms, 0)
+        if late:
+            self._trial.expire += late
+            self._waiting -= late
+            both = zip(part.body_lengths().listed(), deadlines.listed(), strict=True)
+            self._waiting_bytes -= sum([length for length, deadline_ms in both if 0 <= deadline_ms <= now_ms])
 
     def drop_steps(self) -> Iterator[None]:
         """Count what would be too much then, from the head of the queue on."""
@@ -130,6 +156,10 @@ class _Counting:
         for name, parts in self._lines:
             skipped = self._gone[name]
             for part in parts:
+                if self._is_stream:
+                    both = zip(part.body_lengths().listed(), part.deadlines(self._rule).listed(), strict=True)
+                    yield [length for length, deadline_ms in both if not 0 <= deadline_ms <= self._trial.time_ms]
+                    continue
                 if skipped >= part.count:
                     skipped -= part.count
                     continue

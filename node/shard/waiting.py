@@ -131,6 +131,11 @@ class WaitingIndex:
     def look(self, now_ms: int, most: int) -> Waiting:
         """What waits at ``now_ms`` of shard time; looks at ``most`` messages, and at what is left of a chunk."""
         waiting = Waiting()
+        if self.queue.stream is not None:
+            # From there they leave anywhere, and none that is late stays.
+            if self.queue.ready.items:
+                waiting.older(self.queue.ready.first().enqueued_ms)
+            return waiting
         for level in self.queue.levels:
             indexes = self.levels.get(level.priority)
             if indexes is None:

@@ -285,6 +285,8 @@ def arguments_of(plan: QueuePlan) -> dict[str, Any]:
             "x-delayed-retry-type": "all", "x-delayed-retry-min": plan.retry_ms,
             "x-delayed-retry-max": 3 * plan.retry_ms, "x-delayed-retry-jitter": 0.5,
         }
+    if plan.expires_anywhere:
+        arguments["x-expire-scope"] = "any"
     if plan.allow_schedule:
         arguments["x-allow-schedule"] = True
     return arguments

@@ -56,6 +56,8 @@ MOVES_LATE_US = (HELD_UP_MS + EARLIER_DEATHS_MS + 5_000) * MILLISECOND_US
 """So long may moves take from then on: they wait for dead letters that have no room before the queues are drained."""
 DUE_LATE_US = 5 * SECOND_US
 """So long may messages wait for their time then, which may have come back a moment before."""
+OVERDUE_MS = 1_500
+"""So long after its deadline, at most, a message is still in a queue in which messages expire anywhere: some ticks."""
 
 
 class Simulation(Run[Scenario]):
@@ -100,6 +102,7 @@ class Simulation(Run[Scenario]):
         self._founded_us = -1
         self._operator: Operator | None = None
         self._drainer: Drainer | None = None
+        self._overdue: list[Violation] = []
         self._mover = Mover(self.queue, self.trace, self.history, seed, self.programs)
 
     def add_member(self, node: int, known: Acquaintance) -> None:
@@ -305,6 +308,7 @@ class Simulation(Run[Scenario]):
         if scenario.schedules:
             awaited: Publisher.Target = ("", "awaited", ("awaited",), (None,))
             delayed: Publisher.Target = (DELAYING, "", ("delayed", "delayed.too"), (None,))
+            scoped: Publisher.Target = ("", "scoped", ("scoped",), (None, 60, 300, 300, 900, 1_500))
             self.workers += [
                 Scheduler(world, "scheduler1", [awaited], scenario.gap_us, until_us),
                 Scheduler(world, "scheduler2", [awaited], scenario.gap_us, until_us),
@@ -314,6 +318,8 @@ class Simulation(Run[Scenario]):
                 Delayer(world, "delayer1", [delayed], scenario.gap_us, until_us),
                 Delayer(world, "delayer2", [delayed], scenario.gap_us, until_us),
                 Worker(world, "worker8", "delayed", until_us, requeue=0.1),
+                Publisher(world, "scoper1", [scoped], scenario.gap_us, until_us),
+                Publisher(world, "scoper2", [scoped], scenario.gap_us, until_us),
             ]
         if scenario.reluctant:
             heaped: Publisher.Target = ("", "heaped", ("heaped",), (None,))
@@ -360,6 +366,7 @@ class Simulation(Run[Scenario]):
 
     def _drain(self) -> Drainer:
         self.trace.add("drain")
+        self._overdue = self._judge_scopes()
         for program in self.programs():
             # A message in a round trip would take too long.
             program.broker.settings.consumer_window_bytes = CONSUMER_WINDOW_BYTES
@@ -369,6 +376,25 @@ class Simulation(Run[Scenario]):
         if self.scenario.streams:
             Reader(self.world, "last reader", final=True).start()
         return drainer
+
+    def _judge_scopes(self) -> list[Violation]:
+        """In a calm cluster nothing is in a queue in which messages expire anywhere much later than a tick after its
+        deadline, as its leader has it (RULES X2)."""
+        violations: list[Violation] = []
+        for program in self._programs():
+            for shard_id, shard in program.engine.shards.items():
+                group = program.engine.host.groups.get(shard_id)
+                if group is None or not group.leads:
+                    continue
+                due_ms = group.clock.current_ms(program.machine.now_ms()) - OVERDUE_MS
+                for queue_id in shard.queue_ids():
+                    queue = shard.queue(queue_id)
+                    if queue is None or not queue.expires_anywhere:
+                        continue
+                    deadlines = [message.deadline_ms for line in queue.lines() for message in line.live()]
+                    if any(0 <= deadline_ms < due_ms for deadline_ms in deadlines):
+                        violations.append(Violation("X2 late", f"{queue.name} has what was due {OVERDUE_MS} ms ago"))
+        return violations
 
     def _is_kept(self, plan: QueuePlan) -> bool:
         return plan.expires_ms is None and (plan.name != "removed" or self._exists("removed"))
@@ -414,6 +440,7 @@ class Simulation(Run[Scenario]):
         ]
         violations += check(history, self.scenario.topology, self.scenario.tolerance)
         violations += self._judge_replicas()
+        violations += self._overdue
         violations += judge_moves(self._programs())
         return violations
 

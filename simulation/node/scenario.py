@@ -69,7 +69,8 @@ class Scenario:
     transactions: bool = False
     """Whether there are queues for transactions and priorities, and clients for them."""
     schedules: bool = False
-    """Whether there is a queue that allows schedules, one whose retries wait, and clients for them."""
+    """Whether there is a queue that allows schedules, one whose retries wait, one in which messages expire anywhere,
+    and clients for them."""
     reluctant: bool = False
     """Whether there is a queue whose consumer does not read most of the time."""
     streams: bool = False
@@ -238,7 +239,8 @@ def with_transactions(scenario: Scenario) -> Scenario:
 
 
 def with_schedules(scenario: Scenario) -> Scenario:
-    """The scenario with a queue in which messages wait for their time, one in which retries do, and a delayed exchange.
+    """The scenario with a queue in which messages wait for their time, one in which retries do, a delayed exchange, and
+    a queue in which messages expire wherever they are.
 
     What else the seed decides stays as it is.
     """
@@ -247,6 +249,11 @@ def with_schedules(scenario: Scenario) -> Scenario:
         *scenario.topology.queues.values(), QueuePlan("awaited", allow_schedule=True),
         QueuePlan("retried", retry_ms=retry_ms),
         QueuePlan("delayed", delayed_by=DELAYING), QueuePlan("delayed.too", delayed_by=DELAYING),
+        QueuePlan(
+            "scoped", dead_letter_exchange="", dead_letter_routing_key="scoped.dead",
+            dead_letter_targets=("scoped.dead",), expires_anywhere=True,
+        ),
+        QueuePlan("scoped.dead"),
     ]
     exchange = ExchangePlan(DELAYING, ("delayed", "delayed.too"), delays=True)
     topology = Topology.of(queues, [*scenario.topology.exchanges.values(), exchange])

@@ -1,5 +1,5 @@
-"""Clients of the stream of a run: they publish to it and read it, each from a place of its own (RULES J1), messages with
-TTLs and of several keys among them (J2, J3, J5)."""
+"""Clients of the stream of a run: they publish to it and read it, each from a place of its own (RULES J1), messages
+with TTLs and of several keys among them (J2, J3, J5)."""
 
 from __future__ import annotations
 

@@ -26,6 +26,8 @@ class QueuePlan:
     delivery_limit: int | None = None
     max_priority: int | None = None
     allow_schedule: bool = False
+    expires_anywhere: bool = False
+    """What is due leaves from wherever it is in the queue, in order of deadlines."""
     retry_ms: int | None = None
     """What comes back waits at least so long."""
     delayed_by: str | None = None

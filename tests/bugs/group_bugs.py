@@ -35,7 +35,7 @@ GROUP_BUGS = [
         "PIECES_UNDER_WAY: Final = 2\n",
         "PIECES_UNDER_WAY: Final = 200\n",
         PIECES + "test_few_pieces_are_under_way_and_others_go_between",
-        "== [(0, 1, b'before')",
+        "assert [(0, 1, b'b",
     ),
     Bug(
         "goes on with the pieces of a session that is over",

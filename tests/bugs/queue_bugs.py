@@ -398,6 +398,32 @@ QUEUE_BUGS = [
         "assert",
     ),
     Bug(
+        "has messages behind a live head stay though they may expire anywhere",
+        "node/shard/line.py",
+        "            if deadline_ms >= 0 and (self.soonest_ms < 0 or deadline_ms < self.soonest_ms):\n",
+        "            if deadline_ms >= 0 and self.soonest_ms < 0:\n",
+        "tests/node/shard/test_expire_anywhere.py::"
+        "test_x2_what_is_due_goes_from_behind_a_live_head_in_order_of_deadlines",
+        "assert",
+    ),
+    Bug(
+        "delivers what has expired out of a packed piece",
+        "node/shard/packed.py",
+        "        self.leave(place)\n",
+        "        self.count -= 1\n",
+        "tests/node/shard/test_expire_anywhere.py::test_t12_other_deadlines_count_for_what_is_packed_too",
+        "Error",
+    ),
+    Bug(
+        "lets messages die in the order of their places, wherever they expire",
+        "node/shard/anywhere.py",
+        "    return (message.deadline_ms, message.index, message.offset)\n",
+        "    return (0, message.index, message.offset)\n",
+        "tests/node/shard/test_expire_anywhere.py::"
+        "test_x2_what_is_due_goes_from_behind_a_live_head_in_order_of_deadlines",
+        "assert",
+    ),
+    Bug(
         "delivers what was cancelled",
         "node/shard/rescheduling.py",
         "        state.release_all(taken)\n",

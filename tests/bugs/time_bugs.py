@@ -127,6 +127,14 @@ TIME_BUGS = [
         "assert 5500100 == 5000100",
     ),
     Bug(
+        "continues the clock of a heartbeat that waited",
+        "cluster/group/clock.py",
+        "if is_recent and time_ms < self._anchor_time_ms + since_ms:",
+        "if is_recent and time_ms < 0:",
+        "tests/cluster/group/test_clock.py::test_t14_a_heartbeat_that_waited_does_not_hold_the_clock_up",
+        "assert 1200 == 2000",
+    ),
+    Bug(
         "judges by a clock of its own",
         "cluster/group/applying.py",
         "machine.begin(index, time_ms, led_ms, data)",

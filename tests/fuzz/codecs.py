@@ -484,7 +484,13 @@ TARGETS: Final[dict[str, tuple[Callable[[bytes], None], list[bytes]]]] = {
     "write-ahead": (write_ahead, _images()),
     "records": (stored_records, _records()),
     "received snapshot": (received_snapshot, _snapshots()),
-    "group state": (group_state, [encode_group_head(1, 2, [(1, 2, 3, True)]) + b"machine"]),
+    "group state": (
+        group_state,
+        [
+            encode_group_head(1, 2, [(1, 2, 3, True)]) + b"machine",
+            encode_group_head(1, 2, [(1, 2, 3, True)], [(0, 1, 7, 30, 5), (9, 0, 8, 30, 5)]) + b"machine",
+        ],
+    ),
     "shard state": (shard_state, _shard_states),
     "catalog state": (catalog_state, _catalog_states),
     "identity": (identity, [b'{"format":1,"cluster":"c","node":1,"store":"s"}', b"{}", b"[]"]),

@@ -48,7 +48,7 @@ from simulation.outsider.workload import (
 
 PATIENCE_S = 10.0
 AGAIN_S = 0.2
-CODES: dict[type[Exception], int] = {
+CODES: dict[type[BaseException], int] = {
     aiormq.exceptions.ChannelNotFoundEntity: 404,
     aiormq.exceptions.ChannelPreconditionFailed: 406,
     aiormq.exceptions.ChannelAccessRefused: 403,

@@ -1,6 +1,6 @@
 """What a node says of itself and of the cluster: for `mayfly status`, `/status`, `/queues` and `/metrics`."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, cast
 
 from mayfly.cluster.group.group import Group
@@ -215,7 +215,6 @@ def managed_queue(
 def metric_steps(engine: Engine, now_ms: int) -> Iterator[Metric | None]:
     """All metrics of this node, and None for each step on the way to one: of the shards that it has a replica of,
     labelled by their number, and of its own transient shard as "transient"."""
-    groups = list(engine.host.groups.values())
     shards = {str(id): shard for id, shard in engine.shards.items()}
     shards["transient"] = engine.transient.local.shard
     statistics: dict[str, ShardStatistics] = {}
@@ -224,9 +223,6 @@ def metric_steps(engine: Engine, now_ms: int) -> Iterator[Metric | None]:
             if each is not None:
                 statistics[id] = each
             yield None
-
-    def by_group(value: Any) -> list[Sample]:
-        return [({"group": str(group.id)}, float(value(group))) for group in groups]
 
     def by_shard(field: str) -> list[Sample]:
         return [({"shard": id}, float(getattr(each, field))) for id, each in statistics.items()]
@@ -238,9 +234,36 @@ def metric_steps(engine: Engine, now_ms: int) -> Iterator[Metric | None]:
             for reason, count in getattr(each, field).items()
         ]
 
+    yield from _own_metrics(engine, shards, by_reason, now_ms)
+    for field, explanation in _SHARD_GAUGES.items():
+        yield (f"mayfly_{field}", explanation, "gauge", by_shard(field))
+    for field, explanation in _SHARD_COUNTERS.items():
+        yield (f"mayfly_{field}", explanation, "counter", by_shard(field))
+    yield from queue_totals(each for id, each in statistics.items() if engine.leads(shards[id].shard_id))
+    yield from _clock_metrics(engine, shards, now_ms)
+    yield from _outbox_steps(engine, shards, now_ms)
+
+
+def _delayed(engine: Engine) -> Iterator[Sample]:
+    """What waits for each delayed exchange, where its shard is led."""
+    for record in engine.catalog.delay_queues():
+        statistics = engine.shards[record.shard].queue_statistics(record.id) if engine.leads(record.shard) else None
+        if statistics is not None:
+            yield {"vhost": record.vhost, "exchange": record.name}, float(statistics.scheduled)
+
+
+def _own_metrics(
+    engine: Engine, shards: Mapping[str, Shard], by_reason: Callable[[str], list[Sample]], now_ms: int
+) -> list[Metric]:
+    """What needs no look at queues."""
+    groups = list(engine.host.groups.values())
+
+    def by_group(value: Any) -> list[Sample]:
+        return [({"group": str(group.id)}, float(value(group))) for group in groups]
+
     down = sum(not _is_up(engine, id, now_ms) for id in engine.host.members)
     unled = sum(engine.leader_of(id) == 0 for id in range(engine.catalog.shard_count + 1))
-    own: list[Metric] = [
+    return [
         ("mayfly_members_down", "Members that this node does not hear", "gauge", _one(down)),
         (
             "mayfly_members_away", "Members that were silent for so long that others vote in their place", "gauge",
@@ -291,22 +314,6 @@ def metric_steps(engine: Engine, now_ms: int) -> Iterator[Metric | None]:
         ),
         ("mayfly_entry_cache_bytes", "Log entries in memory", "gauge", _one(engine.host.cache.used_bytes)),
     ]
-    yield from own
-    for field, explanation in _SHARD_GAUGES.items():
-        yield (f"mayfly_{field}", explanation, "gauge", by_shard(field))
-    for field, explanation in _SHARD_COUNTERS.items():
-        yield (f"mayfly_{field}", explanation, "counter", by_shard(field))
-    yield from queue_totals(each for id, each in statistics.items() if engine.leads(shards[id].shard_id))
-    yield from _clock_metrics(engine, shards, now_ms)
-    yield from _outbox_steps(engine, shards, now_ms)
-
-
-def _delayed(engine: Engine) -> Iterator[Sample]:
-    """What waits for each delayed exchange, where its shard is led."""
-    for record in engine.catalog.delay_queues():
-        statistics = engine.shards[record.shard].queue_statistics(record.id) if engine.leads(record.shard) else None
-        if statistics is not None:
-            yield {"vhost": record.vhost, "exchange": record.name}, float(statistics.scheduled)
 
 
 def login_metrics(by_protocol: Mapping[str, FailedLogins]) -> list[Metric]:
@@ -396,6 +403,9 @@ _SHARD_GAUGES = {
     "ready_bytes": "Bytes of bodies ready",
     "scheduled": "Messages that wait for their time",
     "scheduled_bytes": "Bytes of bodies that wait for their time",
+    "stream_expiring": "Messages of streams with deadlines of their own",
+    "stream_keys": "Routing keys in the indexes of streams",
+    "stream_markers": "Markers made by the streams that are there",
     "consumers": "Consumers",
     "outbox": "Dead letters on their way",
     "parked": "Dead letters without a route",

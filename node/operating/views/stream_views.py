@@ -7,7 +7,7 @@ from mayfly.node.amqp.content import Content
 from mayfly.node.broker.stream_markers import REASONS, header_of
 from mayfly.node.dead_letter.publisher_headers import as_shown
 from mayfly.node.engine.engine import Engine
-from mayfly.node.operating.json_tables import shown_properties
+from mayfly.node.operating.views.json_tables import shown_properties
 from mayfly.node.operating.views.log_entries import LogEntries
 from mayfly.node.operating.views.queue_counts import shard_here
 from mayfly.node.operating.views.shard_clocks import shard_now
@@ -20,8 +20,8 @@ from mayfly.node.shard.stream_line import find
 
 class StreamPart(NamedTuple):
     """A stream now. ``keys`` is -1 where it has no index of them, ``next_expiry_in_ms`` where nothing expires as things
-    are. ``expiring``: messages with a deadline of their own. ``expired``, ``removed_by_size`` and ``markers`` are counts
-    since it was declared."""
+    are. ``expiring``: messages with a deadline of their own. ``expired``, ``removed_by_size`` and ``markers`` count
+    from when it was declared."""
 
     first_offset: int
     next_offset: int
@@ -81,9 +81,8 @@ def _row(entries: LogEntries, queue: Queue, stream: Stream, offset: int) -> dict
     data = entries.data(message.index)
     header_at = message.offset + message.key_length
     body_at = header_at + message.header_length
-    content = Content(
-        data[message.offset : header_at], as_shown(header_of(message, data)), data[body_at : body_at + message.body_length]
-    )
+    header = as_shown(header_of(message, data))
+    content = Content(data[message.offset : header_at], header, data[body_at : body_at + message.body_length])
     try:
         payload, encoding = content.body.decode("utf-8"), "string"
     except UnicodeDecodeError:

@@ -8,6 +8,7 @@ from simulation.node.checker.deliveries import check_duplicates, check_invented,
 from simulation.node.checker.edges import check_edges
 from simulation.node.checker.leases import check_leases, check_lingering
 from simulation.node.checker.loss import check_answered, check_lost
+from simulation.node.checker.scopes import check_scopes
 from simulation.node.checker.streams import check_streams
 from simulation.node.checker.tolerance import Tolerance
 from simulation.node.checker.transactions import check_transactions
@@ -34,6 +35,7 @@ __all__ = [
     "check_order",
     "check_refused",
     "check_retries",
+    "check_scopes",
     "check_streams",
     "check_transactions",
 ]
@@ -44,7 +46,7 @@ def check(history: History, topology: Topology, tolerance: Tolerance) -> list[Vi
     return [
         *check_invented(history, topology),
         *check_duplicates(history),
-        *check_order(history),
+        *check_order(history, topology),
         *check_refused(history, topology, tolerance),
         *check_lost(history, topology),
         *check_transactions(history),
@@ -54,6 +56,7 @@ def check(history: History, topology: Topology, tolerance: Tolerance) -> list[Vi
         *check_early(history, topology, tolerance),
         *check_due(history, topology, tolerance),
         *check_cancels(history, tolerance),
+        *check_scopes(history, topology),
         *check_retries(history, topology),
         *check_late(history, topology, tolerance),
         *check_leases(history, topology, tolerance),

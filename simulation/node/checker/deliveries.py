@@ -144,10 +144,12 @@ def _came_back(history: History, before: Delivery, delivery: Delivery) -> bool:
     )
 
 
-def check_order(history: History) -> list[Violation]:
+def check_order(history: History, topology: Topology) -> list[Violation]:
     """First deliveries to one holder come in the order of publishing (FIFO), also by way of dead-letter
     queues (RULES D7) as long as nobody took messages from the queues they died in, which changes the
     order of death.
+
+    What dies in order of deadlines is judged by `check_scopes`.
 
     Where a queue has priorities, so it is in each of them; what was to wait is judged by `check_due`. Published before
     means: earlier on the same channel, or confirmed before the other was sent by anyone.
@@ -163,7 +165,7 @@ def check_order(history: History) -> list[Violation]:
             or delivery.redelivered
             or publish.delay_ms > 0
             or not publish.exact
-            or any(queue in history.touched for queue in path[:-1])
+            or any(queue in history.touched or topology.queues[queue].expires_anywhere for queue in path[:-1])
         ):
             continue
         if len(path) > 1 and publish.ttl_ms == 0:

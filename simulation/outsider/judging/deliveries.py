@@ -85,8 +85,8 @@ def _failed(view: View, handed: Handed) -> bool:
 
 
 def _retries(view: View, queue: str, all_handed: list[Handed]) -> Iterator[Finding]:
-    """RULES S5, as RabbitMQ 4.3 has it: what was given back waits at least its time, by that time more for each failure,
-    up to the most."""
+    """RULES S5, as RabbitMQ 4.3 has it: what was given back waits at least its time, by that time more for each
+    failure, up to the most."""
     plan = view.queues.get(queue)
     if plan is None or plan.retry_min_ms is None:
         return

@@ -144,6 +144,24 @@ def test_C2_a_new_leader_continues_the_clock_it_has_heard_not_its_own() -> None:
     assert clock.current_ms(9_000_400) == 1_600
 
 
+def test_t14_a_heartbeat_that_waited_does_not_hold_the_clock_up() -> None:
+    """RULES T14: what a frozen node finds when it goes on is old; the time since counts, though it leads next."""
+    clock = GroupClock()
+    clock.observed(1_000, 500, now_ms=5_000, term=2)
+    clock.observed(1_100, 550, now_ms=5_900, term=2)
+    assert clock.known_led_ms == 550
+    clock.lead(now_ms=6_000, trusted_ms=6_000, term=3, last_term=2)
+    assert clock.current_ms(6_000) == 2_000
+
+
+@pytest.mark.parametrize(("later_ms", "term"), [(GroupClock.BEST_KEPT_MS + 1, 2), (100, 3)])
+def test_C2_clocks_that_drift_and_new_leaders_are_followed(later_ms: int, term: int) -> None:
+    clock = GroupClock()
+    clock.observed(1_000, 500, now_ms=5_000, term=2)
+    clock.observed(990 + later_ms, 600, now_ms=5_000 + later_ms, term=term)
+    assert clock.current_ms(5_000 + later_ms) == 990 + later_ms
+
+
 def test_C2_a_leader_without_any_word_of_the_clock_starts_from_the_trusted_one() -> None:
     clock = GroupClock()
     clock.lead(now_ms=5_000, trusted_ms=4_000)

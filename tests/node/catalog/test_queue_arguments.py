@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mayfly.cluster.versions import LEVEL_SCHEDULES
+from mayfly.cluster.versions import LEVEL_EXPIRE_SCOPE, LEVEL_SCHEDULES
 from mayfly.node.catalog import (
     DEFAULT_DELIVERY_LIMIT,
     MAX_TTL_MS,
@@ -258,6 +258,17 @@ def test_a_consumer_with_an_argument_for_another_type_of_queue(kind: Any, key: s
         consumer_priority("/", "q", kind, {key: True})
     assert caught.value.code == 406
     assert caught.value.text == f"invalid arg '{key}' for queue 'q' in vhost '/' of queue type rabbit_{kind}_queue"
+
+
+def test_x2_the_scope_is_head_or_any_and_counts_from_its_level_on() -> None:
+    """X2: below it, it is an argument that nobody knows."""
+    assert quorum({"x-expire-scope": "any"}).expire_anywhere
+    assert not quorum({"x-expire-scope": "head"}).expire_anywhere
+    assert "'x-expire-scope'" in fault({"x-expire-scope": "all"})
+    below = queue_settings("/", "q", {"x-expire-scope": "all"}, level=LEVEL_EXPIRE_SCOPE - 1)
+    assert not below.expire_anywhere
+    assert first_inequivalent({"x-expire-scope": "any"}, {}, LEVEL_EXPIRE_SCOPE) == "x-expire-scope"
+    assert first_inequivalent({"x-expire-scope": "any"}, {}, LEVEL_EXPIRE_SCOPE - 1) is None
 
 
 def test_s2_the_opt_in_is_a_boolean_and_counts_from_its_level_on() -> None:

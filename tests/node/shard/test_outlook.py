@@ -7,12 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mayfly.node.shard import commands
+from mayfly.node.shard.dialect import NEVER_TTL
 from mayfly.node.shard.outlook import NO_LEASE, Outlook, outlook_steps
 from mayfly.node.shard.settings import ShardQueueSettings
 from mayfly.node.shard.shard import Shard
 from mayfly.node.shard.trial import Trial, trial_steps
 from tests.node.shard.driver import A, B, Close, Driver, attach, publish, update_queue
 from tests.node.shard.test_schedules import later
+from tests.node.shard.test_stream_ttls import kept
 
 _T = TypeVar("_T")
 WINDOWS_MS = [40, 150, 1_000]
@@ -227,7 +229,7 @@ def some_queue(own: ShardQueueSettings, course: "list[bytes | int | str]") -> Dr
     return driver
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(terms, publishes)
 def test_r2_what_is_foretold_is_what_then_happens(own: ShardQueueSettings, course: "list[bytes | int | str]") -> None:
     """R2: for each window, if no client does anything."""
@@ -244,7 +246,7 @@ def test_r2_what_is_foretold_is_what_then_happens(own: ShardQueueSettings, cours
         assert counted.became_ready == found.due[number] + found.retried[number], window_ms
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(terms, publishes, terms)
 def test_r3_what_a_trial_says_is_what_then_happens(
     own: ShardQueueSettings, course: "list[bytes | int | str]", new: ShardQueueSettings
@@ -266,3 +268,50 @@ def test_r3_what_a_trial_says_is_what_then_happens(
     if due_ms != NO_LEASE or not queue.kept:  # One that is kept goes when it is empty (L11).
         left_ms = NO_LEASE if due_ms == NO_LEASE else max(0, due_ms - driver.led_ms)
         assert left_ms == found.lease_after_ms
+
+
+stream_steps = st.lists(
+    st.one_of(
+        st.builds(
+            lambda ttl_ms, count: b"".join([kept("m" * count, ttl_ms)] * count),
+            st.one_of(st.just(NEVER_TTL), st.integers(1, 250)), st.integers(1, 9),
+        ),
+        st.builds(lambda count: b"".join([publish("m" * count)] * count), st.integers(1, 9)),
+        st.integers(1, 60),
+    ),
+    max_size=14,
+)  # fmt: skip
+streams = st.builds(
+    ShardQueueSettings,
+    message_ttl_ms=maybe,
+    ttl_retroactive=st.just(True),
+    max_length_bytes=st.one_of(st.none(), st.integers(0, 60)),
+    is_stream=st.just(True),
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(streams, stream_steps, streams)
+def test_r2_r3_streams_let_go_of_what_is_late_wherever_it_stands(
+    own: ShardQueueSettings, course: "list[bytes | int | str]", new: ShardQueueSettings
+) -> None:
+    """R2, R3, J2: what is foretold is what then happens."""
+    driver = some_queue(own, course)
+    found = outlook(driver)
+    tried = trial(driver, new)
+    counted, passed = Counted(driver), 0
+    other = Driver()
+    small_pieces(other)
+    for entry in driver.log.values():
+        other.index, other.time_ms, other.led_ms = entry.index, driver.time_ms, driver.led_ms
+        entry.apply(other.shard)
+    before = other.shard.queue_statistics(1)
+    other.lead(update_queue(1, new))
+    expire(other)
+    after = other.shard.queue_statistics(1)
+    assert before is not None and after is not None
+    assert (after.expired - before.expired, after.overflowed - before.overflowed) == (tried.expire, tried.drop)
+    for number, window_ms in enumerate(WINDOWS_MS):
+        go_on(driver, window_ms - passed, counted)
+        passed = window_ms
+        assert counted.expired == found.expire[number], window_ms

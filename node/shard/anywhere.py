@@ -1,0 +1,125 @@
+"""Messages that expire wherever they are in their queue (RULES X2). HOT for queues that ask for it.
+
+What is packed keeps its place, and its piece knows who is still there (`node.shard.packed`), and its earliest deadline:
+a line of a million is looked at in some thousands of steps, and closely only where something is due. Once half of a
+piece has left it is packed anew. The messages at hand, some hundreds, are looked at one by one.
+"""
+
+from collections import deque
+from heapq import heapify, heappop, heapreplace
+
+from mayfly.node.shard.line import Line
+from mayfly.node.shard.message import Message
+from mayfly.node.shard.packed import Packed
+from mayfly.node.shard.queue import Queue
+from mayfly.node.shard.returning import ReturningMessages
+from mayfly.node.shard.state import State
+
+
+class Due:
+    """Messages of one piece, or of those at hand, that are due: taken in order of their deadlines."""
+
+    __slots__ = ("dead", "line", "messages", "piece")
+
+    def __init__(self, line: Line, messages: list[Message], piece: Packed | None) -> None:
+        """``messages``: those at hand, the latest deadline first."""
+        self.line = line
+        self.messages = messages
+        self.piece = piece
+        self.dead: list[Message] = []
+
+    def next_ms(self) -> int:
+        """The earliest deadline, -1 for none."""
+        if self.piece is not None:
+            return self.piece.first_deadline_ms()
+        return self.messages[-1].deadline_ms if self.messages else -1
+
+    def take(self) -> Message:
+        """The message with it leaves."""
+        self.line.timed -= 1
+        message = self.messages.pop() if self.piece is None else self.piece.take_soonest()
+        self.dead.append(message)
+        return message
+
+
+def expire_anywhere(state: State, queue: Queue, until_ms: int) -> None:
+    """What is due until then dies, in order of deadlines over the whole queue, as far as the entry's bound goes (C4).
+    """
+    lines = [line for line in queue.lines() if 0 <= line.soonest_ms <= until_ms]
+    if not lines:
+        return
+    sources: list[Due] = []
+    for line in lines:
+        _find(line, until_ms, sources)
+    heap = [(due.next_ms(), number) for number, due in enumerate(sources)]
+    heapify(heap)
+    while heap and state.expiry_budget > 0:
+        number = heap[0][1]
+        due = sources[number]
+        message = due.take()
+        state.expiry_budget -= 1
+        queue.ready_bytes -= message.body_length
+        state.expiry_lag.observe(state.time_ms - message.deadline_ms)
+        state.expired(queue, message)
+        next_ms = due.next_ms()
+        if 0 <= next_ms <= until_ms:
+            heapreplace(heap, (next_ms, number))
+        else:
+            heappop(heap)
+    for line in lines:
+        dead = [message for due in sources if due.line is line for message in due.dead]
+        if dead:
+            _close_ranks(line, dead)
+        line.noted = line.gone + line.count()
+        line.soonest_ms = _soonest_ms(line)
+
+
+def _find(line: Line, until_ms: int, sources: list[Due]) -> None:
+    """Where in line something is due."""
+    at_hand = [
+        message for message in [*line.items[line.head :], *line.back] if 0 <= message.deadline_ms <= until_ms
+    ]
+    if at_hand:
+        at_hand.sort(key=_by_deadline, reverse=True)
+        sources.append(Due(line, at_hand, None))
+    sources += [
+        Due(line, [], piece)
+        for piece in line.packed
+        if isinstance(piece, Packed) and 0 <= piece.first_deadline_ms() <= until_ms
+    ]
+
+
+def _by_deadline(message: Message) -> tuple[int, int, int]:
+    return (message.deadline_ms, message.index, message.offset)
+
+
+def _place(message: Message) -> tuple[int, int]:
+    """By which a message is known in its queue."""
+    return (message.index, message.offset)
+
+
+def _close_ranks(line: Line, dead: list[Message]) -> None:
+    """These have left, from wherever they were."""
+    # The places of all that follow them change: nobody is to know a message again by its old one.
+    gone = line.gone + line.count()
+    places = {_place(message) for message in dead}
+    items = [message for message in line.items[line.head :] if _place(message) not in places]
+    back = [message for message in line.back if _place(message) not in places]
+    packed: deque[Packed | ReturningMessages] = deque()
+    for piece in line.packed:
+        if isinstance(piece, Packed) and 2 * piece.count <= piece.size:
+            if piece.count:
+                packed.append(piece.without_gaps())
+        else:
+            packed.append(piece)
+    line.put_together(items, packed, back, line.timed)
+    line.gone = gone
+    if not items:
+        line.advance(0)
+
+
+def _soonest_ms(line: Line) -> int:
+    """The earliest deadline in line, -1 for none. What is still returning is noted when it arrives."""
+    deadlines = [message.deadline_ms for message in [*line.items[line.head :], *line.back]]
+    deadlines += [piece.first_deadline_ms() for piece in line.packed if isinstance(piece, Packed)]
+    return min([ms for ms in deadlines if ms >= 0], default=-1)

@@ -1,0 +1,66 @@
+"""A publish whose body stands in other entries (`cluster.group.pieces`): applied without it, and nothing else is."""
+
+from __future__ import annotations
+
+import pytest
+
+from mayfly.node.shard import commands
+from mayfly.node.shard.errors import ShardError
+from tests.node.shard.driver import A, Driver
+
+KEY = b"\0\1q"
+BODY = bytes(100)
+
+
+def published(body: bytes = BODY) -> bytes:
+    parts: list[bytes] = []
+    commands.encode_publish(parts, [1], commands.NO_TTL, KEY, b"header", body)
+    return b"".join(parts)
+
+
+def apply_without(driver: Driver, batch: bytes, missing: int, beyond: int) -> list[object]:
+    """Apply a batch of which so many octets are not in its entry; its end is said to be so many octets beyond that."""
+    data = b"entry" + batch[: len(batch) - missing]
+    driver.index += 1
+    driver.shard.begin(driver.index, driver.time_ms, driver.time_ms, data)
+    try:
+        return driver.shard.apply(A, 5, len(data) + beyond)
+    finally:
+        driver.shard.finish()
+
+
+@pytest.fixture
+def driver() -> Driver:
+    driver = Driver()
+    driver.create(1)
+    return driver
+
+
+def test_a_message_counts_with_the_body_that_is_elsewhere(driver: Driver) -> None:
+    batch = published()
+    assert apply_without(driver, batch, len(BODY), len(BODY)) == []
+    assert driver.ready(1) == 1 and driver.shard.statistics().ready_bytes == len(BODY)
+    apply_without(driver, commands.encode_guard(1) + batch, 30, 30)
+    assert driver.ready(1) == 2 and driver.shard.statistics().ready_bytes == 2 * len(BODY)
+
+
+@pytest.mark.parametrize(
+    ("batch", "missing", "beyond"),
+    [
+        (published(), len(BODY), len(BODY) + 1),
+        (published(), len(BODY), len(BODY) - 1),
+        (published(), len(BODY) + 1, len(BODY) + 1),
+        (published(), len(published()) - 5, len(published()) - 5),
+        (published(), len(published()), 1),
+        (commands.encode_guard(2) + published() + published(), len(BODY), len(BODY)),
+        (published() + published(), len(BODY), len(BODY)),
+        (commands.encode_get(1, 2, False), 3, 3),
+        (b"\xff" * 20, 0, 5),
+    ],
+)
+def test_what_is_no_publish_without_its_body_is_refused(
+    driver: Driver, batch: bytes, missing: int, beyond: int
+) -> None:
+    with pytest.raises(ShardError):
+        apply_without(driver, batch, missing, beyond)
+    assert driver.ready(1) == 0 and not list(driver.shard.live_entries())
