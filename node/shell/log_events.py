@@ -121,6 +121,9 @@ _EVENTS: Final = {
     "dead letters of queue %r in vhost %r would go in a circle, and are dropped: back to %s": (
         "queue.dead_letters_in_a_circle queue vhost back_to"
     ),
+    "messages of the delayed exchange %r in vhost %r have no route when they are due, and are dropped": (
+        "exchange.due_without_a_route exchange vhost"
+    ),
     "the regular expression %r matches nothing: %s": "policy.bad_expression expression reason",
     "%s: %d definitions imported": "definitions.imported file count",
     "%s: unchanged since it was loaded": "definitions.unchanged file",
