@@ -19,11 +19,11 @@ from mayfly.node.catalog.permissions import check_access
 from mayfly.node.catalog.shard_settings import allows_schedules
 from mayfly.node.engine.engine import Engine
 from mayfly.node.operating.acting import Acting, AmqpRefusal
-from mayfly.node.operating.json_tables import content_header
 from mayfly.node.operating.node_questions import NodeQuestions
 from mayfly.node.operating.ports.answers import NOT_FOUND, Answer, bad_request, in_doubt, no_such, refused
 from mayfly.node.operating.ports.schedules import ScheduledWish
 from mayfly.node.operating.shard_sources import ShardSources, unknown_text
+from mayfly.node.operating.views.json_tables import content_header
 from mayfly.node.operating.views.scheduled_messages import ScheduledPart, place_in, scheduled_in
 
 

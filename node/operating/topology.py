@@ -23,9 +23,9 @@ from mayfly.node.broker.inner_client import Received
 from mayfly.node.catalog import BindingRecord, Catalog, ExchangeRecord
 from mayfly.node.operating.acting import Acting, ActingClient, AmqpRefusal
 from mayfly.node.operating.definitions.names import checked_name
-from mayfly.node.operating.json_tables import content_header, field_table, shown_properties
 from mayfly.node.operating.ports.answers import NOT_FOUND, Answer, bad_request, in_doubt, no_such
 from mayfly.node.operating.ports.topology import Content, Path
+from mayfly.node.operating.views.json_tables import content_header, field_table, shown_properties
 
 DEFAULT_EXCHANGE: Final = "amq.default"
 _ALIVENESS_QUEUE: Final = "aliveness-test"

@@ -389,7 +389,8 @@ class Simulation(Run[Scenario]):
                 due_ms = group.clock.current_ms(program.machine.now_ms()) - OVERDUE_MS
                 for queue_id in shard.queue_ids():
                     queue = shard.queue(queue_id)
-                    if queue is None or not queue.expires_anywhere:
+                    plan = None if queue is None else self.scenario.topology.queues.get(queue.name)
+                    if queue is None or queue.has_left or plan is None or not plan.expires_anywhere:
                         continue
                     deadlines = [message.deadline_ms for line in queue.lines() for message in line.live()]
                     if any(0 <= deadline_ms < due_ms for deadline_ms in deadlines):

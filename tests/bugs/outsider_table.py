@@ -31,13 +31,14 @@ from tests.bugs.plan_bugs import PLAN_BUGS
 from tests.bugs.queue_bugs import QUEUE_BUGS
 from tests.bugs.raft_bugs import RAFT_BUGS
 from tests.bugs.start_bugs import START_BUGS
+from tests.bugs.stream_bugs import STREAM_BUGS
 from tests.bugs.time_bugs import TIME_BUGS
 from tests.bugs.transport_bugs import TRANSPORT_BUGS
 
 KINDS: Final = {
     "time": TIME_BUGS, "queues": QUEUE_BUGS, "groups": GROUP_BUGS, "Raft": RAFT_BUGS, "AMQP": AMQP_BUGS,
     "hosts": HOST_BUGS, "log": LOG_BUGS, "memory": MEMORY_BUGS, "plans": PLAN_BUGS, "starts": START_BUGS,
-    "HTTP": HTTP_BUGS, "transport": TRANSPORT_BUGS,
+    "HTTP": HTTP_BUGS, "transport": TRANSPORT_BUGS, "streams": STREAM_BUGS,
 }  # fmt: skip
 LONGEST_S: Final = 400.0
 SEEDS: Final = "353,30,188,339"
@@ -58,6 +59,7 @@ WHY_NOT: Final = {
     "starts": "needs members or shards that are added, which these runs have not",
     "HTTP": OUTSIDE,
     "transport": OUTSIDE,
+    "streams": "breaks streams, which the outsider does not use",
 }
 """Why bugs of a kind are not caught, where nothing better is known."""
 

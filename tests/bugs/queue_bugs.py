@@ -402,8 +402,7 @@ QUEUE_BUGS = [
         "node/shard/line.py",
         "            if deadline_ms >= 0 and (self.soonest_ms < 0 or deadline_ms < self.soonest_ms):\n",
         "            if deadline_ms >= 0 and self.soonest_ms < 0:\n",
-        "tests/node/shard/test_expire_anywhere.py::"
-        "test_x2_what_is_due_goes_from_behind_a_live_head_in_order_of_deadlines",
+        "tests/node/shard/test_expire_anywhere.py::test_t7_what_comes_later_and_is_due_sooner_is_waited_for",
         "assert",
     ),
     Bug(
@@ -436,7 +435,7 @@ QUEUE_BUGS = [
         "node/shard/run.py",
         "        self.digests = self.digests[count * DIGEST_BYTES :]\n",
         "        self.digests = self.digests[0:]\n",
-        "tests/node/shard/test_rescheduling.py::test_s4_a_schedule_finds_what_waits_under_an_id",
+        "tests/node/shard/test_rescheduling.py::test_s4_replicas_that_began_with_a_snapshot_do_not_differ",
         "Error",
     ),
     Bug(

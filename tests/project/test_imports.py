@@ -61,8 +61,8 @@ FOLDERS: Final[dict[str, Folder]] = {
     "node/operating/views": Folder(
         PURE,
         (
-            *("cluster/group", "node/amqp", "node/broker", "node/catalog", "node/duties", "node/engine"),
-            *("node/operating/ports", "node/shard"),
+            *("cluster/group", "node/amqp", "node/broker", "node/catalog", "node/dead_letter", "node/duties"),
+            *("node/engine", "node/operating/ports", "node/shard"),
         ),
     ),
     "node/operating/definitions": Folder(PURE, ("node/catalog", "node/operating/views")),

@@ -7,7 +7,7 @@ from mayfly.node.amqp.content import Content
 from mayfly.node.broker.stream_markers import REASONS, header_of
 from mayfly.node.dead_letter.publisher_headers import as_shown
 from mayfly.node.engine.engine import Engine
-from mayfly.node.operating.json_tables import shown_properties
+from mayfly.node.operating.views.json_tables import shown_properties
 from mayfly.node.operating.views.log_entries import LogEntries
 from mayfly.node.operating.views.queue_counts import shard_here
 from mayfly.node.operating.views.shard_clocks import shard_now

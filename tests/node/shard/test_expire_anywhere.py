@@ -49,6 +49,16 @@ def test_x2_what_is_due_goes_from_behind_a_live_head_in_order_of_deadlines(drive
     assert driver.replay().digest() == driver.shard.digest()
 
 
+def test_t7_what_comes_later_and_is_due_sooner_is_waited_for(driver: Driver) -> None:
+    """T7, X2: at its own deadline, not at that of what came before."""
+    driver.run(publish("late", ttl_ms=900))
+    driver.run(publish("soon", ttl_ms=100))
+    assert driver.shard.next_message_due_ms() == driver.time_ms + 100
+    driver.pass_ms(100)
+    driver.tick()
+    assert dead(driver) == ["soon"]
+
+
 def test_t8_ttl_0_is_delivered_if_a_consumer_takes_it_else_dies(driver: Driver) -> None:
     """T8, X2."""
     driver.run(publish("a", ttl_ms=0))

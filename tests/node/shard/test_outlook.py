@@ -149,7 +149,7 @@ def test_r2_what_waits_for_a_delayed_exchange_is_due_and_dies_of_nothing() -> No
 
 
 def test_r3_a_trial_changes_nothing_and_says_what_expires_and_what_stays_behind() -> None:
-    """R3, T12."""
+    """R3, T12, X2."""
     driver = Driver()
     driver.create(1)
     driver.run(publish("a"), publish("b"))
@@ -160,6 +160,8 @@ def test_r3_a_trial_changes_nothing_and_says_what_expires_and_what_stays_behind(
     found = trial(driver, ShardQueueSettings(message_ttl_ms=30, ttl_retroactive=True))
     assert (found.expire, found.behind, found.drop) == (2, 1, 0)
     assert trial(driver, ShardQueueSettings(message_ttl_ms=30)).expire == 0
+    anywhere = trial(driver, ShardQueueSettings(message_ttl_ms=30, ttl_retroactive=True, expire_anywhere=True))
+    assert (anywhere.expire, anywhere.behind) == (3, 0)
     assert driver.shard.digest() == before
 
 

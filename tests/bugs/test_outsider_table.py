@@ -1,0 +1,26 @@
+"""The outsider's judge fails on broken builds: what it has caught before it catches again (RULES T5, L4; confirms)."""
+
+import pytest
+
+from tests.bugs.outsider_table import CAUGHT, KINDS, NOT_RUN, OUTSIDE, row_of, try_in_a_process
+
+
+@pytest.mark.parametrize(
+    ("name", "seed", "rule"),
+    [
+        ("delivers past the deadline", 353, "T5"),
+        pytest.param("stamps a renewal with the time of the last tick", 353, "T5", marks=pytest.mark.slow),
+        pytest.param("confirms what a queue has refused", 188, "confirms", marks=pytest.mark.slow),
+    ],
+)
+def test_a_bug_is_caught_from_outside(name: str, seed: int, rule: str) -> None:
+    bug = next(bug for bugs in KINDS.values() for bug in bugs if bug.name == name)
+    result = try_in_a_process(bug, [seed])
+    assert result["found"] == CAUGHT, result
+    assert str(result["says"]).startswith(f"{rule}: ")
+
+
+def test_a_row_says_why() -> None:
+    bug = KINDS["transport"][0]
+    row = row_of("transport", bug, {"found": NOT_RUN}, [1])
+    assert row == f"| transport | {bug.name} | not run | {OUTSIDE} |"
