@@ -13,7 +13,7 @@ from simulation.node.scenario import Scenario, draw_scenario
 from tests.simulation.catalog_changes import once_founded, run, submit
 
 LOOK_EVERY_US = 10 * MILLISECOND_US
-WITHIN_US = 3 * SECOND_US
+WITHIN_US = 4 * SECOND_US
 """For each step (a replica where there was none, votes, handover, votes, gone) a look of the leader's at its groups,
 every 250 ms, and a barrier."""
 
@@ -27,7 +27,7 @@ def _five_nodes(first_seed: int) -> Scenario:
 
 
 @pytest.mark.parametrize("first_seed", [1, 100])
-def test_two_of_five_are_out_within_three_seconds(first_seed: int) -> None:
+def test_two_of_five_are_out_within_four_seconds(first_seed: int) -> None:
     """Both at once, under clients: no promise is broken, and nobody waits for anything but the steps themselves."""
     simulation = Simulation(_five_nodes(first_seed))
     began_us: list[int] = []
