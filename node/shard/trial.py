@@ -2,7 +2,8 @@
 
 It is what UPDATE_QUEUES with these terms and the expiry that follows it do, if no client does anything: messages whose
 deadline has passed by the new terms leave the heads of their lines (T6, T12), then the oldest leave until the queue is
-within its limits, and its lease begins anew if its period is another one (L9).
+within its limits, and those behind them whose deadline has passed; its lease begins anew if its period is another one
+(L9).
 """
 
 from collections.abc import Iterator
@@ -140,7 +141,12 @@ class _Counting:
             return
         if octets == UNLIMITED:
             self._trial.drop = max(0, self._waiting - messages)
-            return
+        else:
+            yield from self._drop_bytes(messages, octets)
+        if self._trial.drop and not (self._is_stream or self._is_lazy or self._is_anywhere):
+            yield from self._come_to_head(self._trial.drop)
+
+    def _drop_bytes(self, messages: int, octets: int) -> Iterator[None]:
         for lengths in self._from_head():
             for length in lengths:
                 if self._waiting <= messages and self._waiting_bytes <= octets:
@@ -149,6 +155,32 @@ class _Counting:
                 self._waiting_bytes -= length
                 self._trial.drop += 1
             yield
+
+    def _come_to_head(self, dropped: int) -> Iterator[None]:
+        """When so many have been dropped, none of them is behind any more, and of those whose deadline has passed some
+        are at the head of their line now, and leave."""
+        now_ms = self._trial.time_ms
+        for name, parts in self._lines:
+            gone = self._gone[name]
+            for part in parts:
+                skipped = min(gone, part.count)
+                gone -= skipped
+                deadlines = part.deadlines(self._rule).listed()[skipped:]
+                here = min(dropped, len(deadlines))
+                dropped -= here
+                self._trial.behind -= sum([1 for ms in deadlines[:here] if 0 <= ms <= now_ms])
+                yield
+                if here == len(deadlines):
+                    continue
+                at_head = here
+                while at_head < len(deadlines) and 0 <= deadlines[at_head] <= now_ms:
+                    at_head += 1
+                self._trial.expire += at_head - here
+                self._trial.behind -= at_head - here
+                if at_head < len(deadlines):
+                    break
+            if not dropped:
+                return
 
     def _from_head(self) -> Iterator[list[int]]:
         """Bytes of the bodies of what is left, in the order in which it would leave, some at a time: what is ready,

@@ -272,6 +272,22 @@ def test_r3_what_a_trial_says_is_what_then_happens(
         assert left_ms == found.lease_after_ms
 
 
+def test_r3_what_a_limit_brings_to_the_head_leaves_if_it_is_late() -> None:
+    """R3, T6: behind what is dropped stand two that are late, and one that is alive with another late one behind it."""
+    driver = some_queue(ShardQueueSettings(), [publish("a"), publish("b", ttl_ms=1), publish("c", ttl_ms=1)])
+    for each in (publish("d"), publish("e", ttl_ms=1)):
+        driver.run(each)
+    driver.pass_ms(10)
+    found = trial(driver, ShardQueueSettings(max_length=4))
+    assert (found.drop, found.expire, found.behind) == (1, 2, 1)
+    assert trial(driver, ShardQueueSettings(max_length_bytes=4)).expire == 2
+    driver.lead(update_queue(1, ShardQueueSettings(max_length=4)))
+    expire(driver)
+    statistics = driver.shard.queue_statistics(1)
+    assert statistics is not None
+    assert (statistics.overflowed, statistics.expired, statistics.ready) == (1, 2, 2)
+
+
 stream_steps = st.lists(
     st.one_of(
         st.builds(
