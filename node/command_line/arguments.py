@@ -1,4 +1,4 @@
-"""Arguments of what is declared, as commands take them."""
+"""Options that several commands have, and arguments of what is declared."""
 
 import json
 from collections.abc import Callable
@@ -12,6 +12,11 @@ def arguments_option(command: Callable[..., None]) -> Callable[..., None]:
     return click.option(
         "--arguments", default="{}", metavar="JSON", help="An object such as '{\"x-message-ttl\": 60000}'."
     )(command)
+
+
+def in_a_vhost(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the option `--vhost`."""
+    return click.option("--vhost", default="/", show_default=True, help="The vhost it is in.")(command)
 
 
 def parsed_arguments(text: str, option: str = "--arguments") -> dict[str, Any]:

@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 import click
 
-from mayfly.node.command_line.arguments import arguments_option, parsed_arguments
+from mayfly.node.command_line.arguments import arguments_option, in_a_vhost, parsed_arguments
 from mayfly.node.command_line.operator_client import as_administrator, as_observer, manage
 from mayfly.node.command_line.row_tables import Columns, as_text, at, lists_rows, show_rows
 
@@ -17,7 +17,6 @@ COLUMNS: Final[Columns] = {
     "key": at("routing_key"),
     "arguments": as_text("arguments"),
 }
-_vhost = click.option("--vhost", default="/", show_default=True, help="The vhost it is in.")
 _to_exchange = click.option("--to-exchange", is_flag=True, help="DESTINATION is an exchange; else a queue.")
 _key = click.option("--key", default="", help="The routing key. [default: empty]")
 
@@ -43,7 +42,7 @@ def list_bindings(
 @click.argument("source")
 @click.argument("destination")
 @_key
-@_vhost
+@in_a_vhost
 @_to_exchange
 @arguments_option
 @as_administrator
@@ -62,7 +61,7 @@ def add(
 @click.argument("source")
 @click.argument("destination")
 @_key
-@_vhost
+@in_a_vhost
 @_to_exchange
 @arguments_option
 @as_administrator

@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 import click
 
-from mayfly.node.command_line.arguments import arguments_option, parsed_arguments
+from mayfly.node.command_line.arguments import arguments_option, in_a_vhost, parsed_arguments
 from mayfly.node.command_line.operator_client import as_administrator, as_observer, manage
 from mayfly.node.command_line.row_tables import Columns, as_text, at, lists_rows, show_rows, yes_or_no
 
@@ -20,7 +20,6 @@ COLUMNS: Final[Columns] = {
     "policy": at("policy"),
     "arguments": as_text("arguments"),
 }
-_vhost = click.option("--vhost", default="/", show_default=True, help="The vhost it is in.")
 
 
 @click.group("exchange")
@@ -42,7 +41,7 @@ def list_exchanges(
 
 @command.command("declare")
 @click.argument("name")
-@_vhost
+@in_a_vhost
 @click.option(
     "--type", "kind", default="direct", show_default=True, help="direct, fanout, topic, headers, x-delayed-message."
 )
@@ -66,7 +65,7 @@ def declare(
 
 @command.command("delete")
 @click.argument("name")
-@_vhost
+@in_a_vhost
 @click.option("--if-unused", is_flag=True, help="Only if nothing is bound to it.")
 @as_administrator
 def delete(name: str, vhost: str, if_unused: bool, address: str, user: str, password: str) -> None:

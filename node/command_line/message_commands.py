@@ -9,14 +9,13 @@ from urllib.parse import quote, urlencode
 
 import click
 
-from mayfly.node.command_line.arguments import arguments_option, parsed_arguments
+from mayfly.node.command_line.arguments import arguments_option, in_a_vhost, parsed_arguments
 from mayfly.node.command_line.operator_client import as_administrator, manage
 
 Login = tuple[str, str, str]
 
 _MOST_MESSAGES: Final = 1000
 _SHOWN_OCTETS: Final = 50_000
-_vhost = click.option("--vhost", default="/", show_default=True, help="The vhost it is in.")
 
 
 def _shows_messages(command: Callable[..., None]) -> Callable[..., None]:
@@ -28,7 +27,7 @@ def _shows_messages(command: Callable[..., None]) -> Callable[..., None]:
 
 @click.command("declare")
 @click.argument("name")
-@_vhost
+@in_a_vhost
 @click.option("--type", "kind", type=click.Choice(("classic", "quorum")), help="[default: that of the vhost]")
 @click.option("--transient", is_flag=True, help="Not durable: in the memory of one node.")
 @click.option("--auto-delete", is_flag=True, help="Goes with its last consumer.")
@@ -47,7 +46,7 @@ def declare(
 
 @click.command("delete")
 @click.argument("name")
-@_vhost
+@in_a_vhost
 @click.option("--if-empty", is_flag=True, help="Only if no message is ready in it.")
 @click.option("--if-unused", is_flag=True, help="Only if nobody consumes from it.")
 @as_administrator
@@ -63,7 +62,7 @@ def delete(
 
 @click.command("purge")
 @click.argument("name")
-@_vhost
+@in_a_vhost
 @as_administrator
 def purge(name: str, vhost: str, address: str, user: str, password: str) -> None:
     """Drop all messages that are ready in queue NAME; none is dead-lettered."""
@@ -74,7 +73,7 @@ def purge(name: str, vhost: str, address: str, user: str, password: str) -> None
 @click.command("publish")
 @click.argument("name")
 @click.argument("body")
-@_vhost
+@in_a_vhost
 @click.option("--exchange", default="", help="To this exchange, with NAME as routing key. [default: to queue NAME]")
 @click.option("--properties", default="{}", metavar="JSON", help="Such as '{\"expiration\": \"1000\"}'.")
 @click.option("--transient", is_flag=True, help="delivery_mode 1; else 2.")
@@ -97,7 +96,7 @@ def publish(
 
 @click.command("get")
 @click.argument("name")
-@_vhost
+@in_a_vhost
 @_shows_messages
 @as_administrator
 def get_messages(
@@ -109,7 +108,7 @@ def get_messages(
 
 @click.command("peek")
 @click.argument("name")
-@_vhost
+@in_a_vhost
 @_shows_messages
 @as_administrator
 def peek(name: str, vhost: str, count: int, as_json: bool, address: str, user: str, password: str) -> None:

@@ -1,13 +1,13 @@
 """`mayfly permission`: what users may do in vhosts."""
 
 import json
-from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
 import click
 from rich.text import Text
 
+from mayfly.node.command_line.arguments import in_a_vhost
 from mayfly.node.command_line.operator_client import as_administrator, console, manage, table_of
 
 
@@ -20,16 +20,12 @@ def command() -> None:
     """
 
 
-def _in_a_vhost(command: Callable[..., None]) -> Callable[..., None]:
-    return click.option("--vhost", default="/", show_default=True, help="The vhost it is in.")(command)
-
-
 @command.command("set")
 @click.argument("name", metavar="USER")
 @click.argument("configure")
 @click.argument("write")
 @click.argument("read")
-@_in_a_vhost
+@in_a_vhost
 @as_administrator
 def set_permissions(
     name: str, configure: str, write: str, read: str, vhost: str, address: str, user: str, password: str
@@ -45,7 +41,7 @@ def set_permissions(
 
 @command.command("clear")
 @click.argument("name", metavar="USER")
-@_in_a_vhost
+@in_a_vhost
 @as_administrator
 def clear(name: str, vhost: str, address: str, user: str, password: str) -> None:
     """Let USER do nothing more in the vhost."""
@@ -59,7 +55,7 @@ def clear(name: str, vhost: str, address: str, user: str, password: str) -> None
 @click.argument("exchange")
 @click.argument("write")
 @click.argument("read")
-@_in_a_vhost
+@in_a_vhost
 @as_administrator
 def set_topic(
     name: str, exchange: str, write: str, read: str, vhost: str, address: str, user: str, password: str
@@ -73,7 +69,7 @@ def set_topic(
 @command.command("clear-topic")
 @click.argument("name", metavar="USER")
 @click.argument("exchange", required=False)
-@_in_a_vhost
+@in_a_vhost
 @as_administrator
 def clear_topic(name: str, exchange: str | None, vhost: str, address: str, user: str, password: str) -> None:
     """Lift the restrictions of USER at EXCHANGE, or at all exchanges of the vhost."""

@@ -10,6 +10,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from mayfly.node.command_line.arguments import in_a_vhost
 from mayfly.node.command_line.operator_client import as_administrator, console, manage
 
 APPLY_TO: Final = ("all", "queues", "classic_queues", "quorum_queues", "streams", "exchanges")
@@ -27,7 +28,7 @@ def command() -> None:
 def _of_a_kind(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options `--vhost` and `--operator`."""
     command = click.option("--operator", is_flag=True, help="An operator policy instead of a policy.")(command)
-    return click.option("--vhost", default="/", show_default=True, help="The vhost it is in.")(command)
+    return in_a_vhost(command)
 
 
 @command.command("set")

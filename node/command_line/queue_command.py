@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mayfly.node.command_line import message_commands
+from mayfly.node.command_line.arguments import in_a_vhost
 from mayfly.node.command_line.operator_client import (
     as_administrator,
     asks_a_node,
@@ -80,7 +81,7 @@ def list_queues(
 
 @command.command("show")
 @click.argument("name")
-@click.option("--vhost", default="/", show_default=True, help="The vhost it is in.")
+@in_a_vhost
 @asks_a_node
 @click.option("--json", "as_json", is_flag=True, help="As JSON, for scripts.")
 def show(name: str, vhost: str, address: str, as_json: bool) -> None:

@@ -1,13 +1,13 @@
 """`mayfly schedule`: what waits for its time in a queue (RULES S4)."""
 
 import json
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 import click
 
+from mayfly.node.command_line.arguments import in_a_vhost
 from mayfly.node.command_line.operator_client import as_administrator, console, manage, table_of
 
 _MOST: Final = 1000
@@ -19,14 +19,9 @@ def command() -> None:
     """List, cancel and reschedule messages that wait for their time in a queue."""
 
 
-def _of_a_queue(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the option `--vhost`."""
-    return click.option("--vhost", default="/", show_default=True, help="The vhost the queue is in.")(command)
-
-
 @command.command("list")
 @click.argument("queue")
-@_of_a_queue
+@in_a_vhost
 @click.option("--id", "message_id", default="", help="Those with this message id.")
 @click.option("--from", "from_ms", type=click.IntRange(0), help="Due at this time or later: ms since 1970.")
 @click.option("--until", "until_ms", type=click.IntRange(0), help="Due up to this time: ms since 1970.")
@@ -59,7 +54,7 @@ def list_(
 @command.command("cancel")
 @click.argument("queue")
 @click.argument("message-id")
-@_of_a_queue
+@in_a_vhost
 @as_administrator
 def cancel(queue: str, message_id: str, vhost: str, address: str, user: str, password: str) -> None:
     """Cancel what waits in QUEUE under MESSAGE-ID: it is never delivered. Exit code 1 if nothing waits."""
@@ -70,7 +65,7 @@ def cancel(queue: str, message_id: str, vhost: str, address: str, user: str, pas
 @command.command("reschedule")
 @click.argument("queue")
 @click.argument("message-id")
-@_of_a_queue
+@in_a_vhost
 @click.option("--in", "delay_ms", type=click.IntRange(0), help="Due so many ms from now.")
 @click.option("--at", "deliver_at_ms", type=click.IntRange(0), help="Due at this time: ms since 1970.")
 @as_administrator

@@ -1,12 +1,12 @@
 """`mayfly stream`: what a stream has, the latest of a routing key, and what is to go (RULES J3, J5)."""
 
 import json
-from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote, urlencode
 
 import click
 
+from mayfly.node.command_line.arguments import in_a_vhost
 from mayfly.node.command_line.operator_client import as_administrator, manage
 
 
@@ -15,14 +15,9 @@ def command() -> None:
     """Look at a stream, and remove messages from it."""
 
 
-def _of_a_stream(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the option `--vhost`."""
-    return click.option("--vhost", default="/", show_default=True, help="The vhost the stream is in.")(command)
-
-
 @command.command("show")
 @click.argument("stream")
-@_of_a_stream
+@in_a_vhost
 @click.option("--json", "as_json", is_flag=True, help="As JSON, for scripts.")
 @as_administrator
 def show(stream: str, vhost: str, as_json: bool, address: str, user: str, password: str) -> None:
@@ -34,7 +29,7 @@ def show(stream: str, vhost: str, as_json: bool, address: str, user: str, passwo
 @command.command("latest")
 @click.argument("stream")
 @click.argument("key")
-@_of_a_stream
+@in_a_vhost
 @click.option("--json", "as_json", is_flag=True, help="As JSON, for scripts.")
 @as_administrator
 def latest(stream: str, key: str, vhost: str, as_json: bool, address: str, user: str, password: str) -> None:
@@ -47,7 +42,7 @@ def latest(stream: str, key: str, vhost: str, as_json: bool, address: str, user:
 @command.command("delete-message")
 @click.argument("stream")
 @click.argument("offset", type=click.IntRange(0))
-@_of_a_stream
+@in_a_vhost
 @as_administrator
 def delete_message(stream: str, offset: int, vhost: str, address: str, user: str, password: str) -> None:
     """Delete the message of STREAM at OFFSET. Exit code 1 if there is none."""
@@ -58,7 +53,7 @@ def delete_message(stream: str, offset: int, vhost: str, address: str, user: str
 @command.command("purge-key")
 @click.argument("stream")
 @click.argument("key")
-@_of_a_stream
+@in_a_vhost
 @as_administrator
 def purge_key(stream: str, key: str, vhost: str, address: str, user: str, password: str) -> None:
     """Delete all messages of STREAM with the routing key KEY."""

@@ -10,6 +10,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from mayfly.node.command_line.arguments import in_a_vhost
 from mayfly.node.command_line.operator_client import answer_of, as_administrator, console, request
 from mayfly.node.operating.ports.trace_wish import LONGEST_TRACE_S, MOST_EVENTS
 from mayfly.node.shard.commands import ACK, REJECT
@@ -20,7 +21,7 @@ _MS_PER_S: Final = 1000
 
 @click.command("trace")
 @click.option("--queue", default="", help="What is published to this queue, delivered from it and settled.")
-@click.option("--vhost", default="/", show_default=True, help="The vhost that the queue is in.")
+@in_a_vhost
 @click.option("--of", "of_user", default="", metavar="USER", help="What this user does.")
 @click.option("--seconds", type=click.FloatRange(0.1, LONGEST_TRACE_S), default=10.0, show_default=True)
 @click.option("--limit", type=click.IntRange(1, MOST_EVENTS), default=1000, show_default=True, help="At most so many.")
