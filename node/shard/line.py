@@ -54,7 +54,8 @@ class Line:
     line is empty. Where a line is cut follows from what happened to it alone, so all replicas cut at the same places.
 
     With ``anywhere`` messages may leave from everywhere, at their deadlines, none of which is before ``soonest_ms``, -1
-    for none; ``noted`` of all that ever came are known to that.
+    for none; ``noted`` of all that ever came are known to that. What is due in several queues dies in the order of
+    these times, so replicas have the same (it is in snapshots), even where it is earlier than it need be.
 
     ``timed`` counts those with a deadline, but for those that are still returning: without any, a whole run can leave
     unlooked at. (Of a stream, where nobody asks, it means nothing.) ``gone`` counts all that have left at the head
@@ -92,8 +93,9 @@ class Line:
 
     def nothing_noted(self) -> None:
         """What may be due is not known: it is to be looked for at once (`node.shard.anywhere`)."""
-        self.noted = self.gone + self.count()
-        self.soonest_ms = 0
+        count = self.count()
+        self.noted = self.gone + count
+        self.soonest_ms = 0 if count else -1
 
     def _note(self) -> None:
         """Messages were put at the end: they may be due sooner than all others."""
@@ -199,6 +201,8 @@ class Line:
             self.head = 0
             if self.packed_count or self.back:
                 self._refill()
+            else:
+                self.soonest_ms = -1
         elif head >= _TRIM_FROM and head * 2 >= len(items):
             del items[:head]
             self.head = 0
@@ -211,8 +215,7 @@ class Line:
             next_piece = self.packed[0]
             if isinstance(next_piece, ReturningMessages):
                 self.items = self._arrived(next_piece)
-                if self.anywhere:
-                    self.nothing_noted()
+                self.soonest_ms = 0
                 if not next_piece.count:
                     self.packed.popleft()
                     self.returning -= 1
@@ -258,8 +261,7 @@ class Line:
             each = packed[self.settled]
             if isinstance(each, ReturningMessages):
                 messages = self._arrived(each)
-                if self.anywhere:
-                    self.nothing_noted()
+                self.soonest_ms = 0
                 if each.count:
                     packed.insert(self.settled, pack(messages))
                 else:
@@ -343,4 +345,5 @@ class Line:
         self.items, self.head, self.back = _NOTHING, 0, _NOTHING
         self.packed, self.packed_count, self.returning, self.settled = _NO_PIECES, 0, 0, 0
         self.timed = 0
+        self.soonest_ms = -1
         return left

@@ -26,14 +26,18 @@ _WAYS: Final[dict[int, int | bool]] = {NOT_SENT: False, FAILED: True, GIVEN_BACK
 
 
 def line_row(line: Line, columns: MessageColumns) -> list[object]:
-    """A line as it is cut: what is packed goes as it is. Nothing for an empty line."""
+    """A line as it is cut: what is packed goes as it is, and where messages expire anywhere the time before which none
+    is due. Nothing for an empty line."""
     if line.count() == 0:
         return []
-    return [
+    row: list[object] = [
         columns.pack(line.items, line.head),
         [_piece_row(piece, columns) for piece in line.packed],
         columns.pack(line.back) if line.back else [],
     ]
+    if line.anywhere:
+        row.append(line.soonest_ms)
+    return row
 
 
 def _piece_row(piece: Packed | ReturningMessages, columns: MessageColumns) -> list[object]:
@@ -64,7 +68,7 @@ class LineReading:
 
     def read(self, state: State, row: Any, pace: Pace) -> Iterator[None]:
         """Read it, with pauses, and count its references."""
-        front_row, pieces, back_row = row
+        front_row, pieces, back_row, *soonest_ms = row
         front, back = MessagesReading(self.counts_references), MessagesReading(self.counts_references)
         yield from front.read(state, front_row, pace)
         packed: deque[Packed | ReturningMessages] = deque()
@@ -95,6 +99,8 @@ class LineReading:
             yield from back.read(state, back_row, pace)
         self.body_bytes += front.body_bytes + back.body_bytes
         self.line.put_together(front.messages, packed, back.messages, timed + back.timed)
+        if soonest_ms:
+            (self.line.soonest_ms,) = soonest_ms
 
     def _count(self, state: State, piece: Packed) -> int:
         """What is counted of messages that stay packed; how many of them have a deadline."""

@@ -69,6 +69,37 @@ def test_t8_ttl_0_is_delivered_if_a_consumer_takes_it_else_dies(driver: Driver) 
     assert dead(driver) == ["a"]
 
 
+@pytest.mark.parametrize("first", [["late"], ["soon", "late"], ["soon"]])
+def test_c1_what_a_replica_took_over_dies_in_the_order_in_which_it_dies_at_others(
+    driver: Driver, first: list[str]
+) -> None:
+    """C1, X2: of several queues that are due in one entry, also after the soonest left alive."""
+    driver.create(2, message_ttl_ms=200, dead_letter_exchange="dlx")
+    ttls_ms = {"soon": 100, "late": 300}
+    driver.run(*[publish(body, ttl_ms=ttls_ms[body]) for body in first], publish("other", 2))
+    if "soon" in first:
+        assert driver.get(1) == "soon"
+    other = Shard(3, 2)
+    other.restore(driver.shard.snapshot())
+    taken_over = driver.index
+    if "late" not in first:
+        driver.run(publish("late", ttl_ms=300))
+    driver.pass_ms(400)
+    driver.tick()
+    assert sorted(dead(driver)) == ["late", "other"]
+    for index in range(taken_over + 1, driver.index + 1):
+        driver.log[index].apply(other)
+    assert other.digest() == driver.shard.digest()
+
+
+def test_x2_an_empty_queue_is_not_looked_at(driver: Driver) -> None:
+    """X2: neither a new one nor one that was emptied."""
+    assert driver.shard.next_message_due_ms() == -1
+    driver.run(publish("a", ttl_ms=100))
+    assert driver.get(1) == "a"
+    assert driver.shard.next_message_due_ms() == -1
+
+
 def test_t10_what_is_held_is_judged_when_it_comes_back(driver: Driver) -> None:
     """T10, T5, X2."""
     driver.run(publish("head"), publish("a", ttl_ms=100), publish("b", ttl_ms=400))
