@@ -157,11 +157,11 @@ def _draw_scenario(seed: int) -> Scenario:
     scenario = replace(scenario, streams=stream(seed, "streams").random() < 0.5)
     cutting = stream(seed, "pieces")
     if cutting.random() < 0.5:
-        cut = replace(
-            scenario.node_profile,
-            large_body_bytes=cutting.choice((100, 1_000)),
-            piece_bytes=cutting.choice((700, 1_000, 2_000)),
-        )
+        large_body_bytes, piece_bytes = cutting.choice((100, 1_000)), cutting.choice((700, 1_000, 2_000))
+        if profile.session_window == 1:
+            # Many pieces, one at a time and in turn with all else, are overload too.
+            large_body_bytes, piece_bytes = 1_000, 2_000
+        cut = replace(scenario.node_profile, large_body_bytes=large_body_bytes, piece_bytes=piece_bytes)
         scenario = replace(scenario, node_profile=cut)
     placing = stream(seed, "placing")
     if placing.random() < 0.4 and not takes_data and not scenario.absent:
