@@ -45,7 +45,9 @@ LOOKS = 3
 """So often in a row each queue must be found empty at the end."""
 LOOK_AGAIN_US = 900 * MILLISECOND_US
 """Longer than any time to live, wait or lease there is by then may leave a message unseen."""
-DRAIN_LIMIT_US = 30 * SECOND_US
+ANSWER_LIMIT_US = 30 * SECOND_US
+DRAIN_LIMIT_US = 240 * SECOND_US
+"""Dead letters that wait before a full queue come into it once a second, as many as it takes."""
 
 
 class Blindfold(Probe):
@@ -229,7 +231,7 @@ class OutsiderRun(Run[OutsiderScenario]):
         self._wait(lambda: client.is_done)
 
     def _wait(self, is_over: Callable[[], bool]) -> None:
-        limit_us = self.queue.now_us + DRAIN_LIMIT_US
+        limit_us = self.queue.now_us + ANSWER_LIMIT_US
         while not is_over() and self.queue.now_us < limit_us:
             self.queue.run_until(self.queue.now_us + MILLISECOND_US)
 
