@@ -21,6 +21,8 @@ from simulation.node.nodes import NodeProfile
 from simulation.node.topology import ExchangePlan, QueuePlan, Topology
 
 SETUP_LIMIT_US = 16 * SECOND_US
+MANY_PIECES_US = 5 * MILLISECOND_US
+"""A large message goes in more than two pieces where a write takes no longer than this."""
 SPARED = (faults.FAILING_SYNC,)
 """What disks may do that takes no data away: all that clusters of one or two nodes can bear."""
 TTLS_MS = (50, 300, 800, 1_500)
@@ -158,8 +160,8 @@ def _draw_scenario(seed: int) -> Scenario:
     cutting = stream(seed, "pieces")
     if cutting.random() < 0.5:
         large_body_bytes, piece_bytes = cutting.choice((100, 1_000)), cutting.choice((700, 1_000, 2_000))
-        if profile.session_window == 1:
-            # Many pieces, one at a time and in turn with all else, are overload too.
+        if profile.session_window == 1 or scenario.disk.base_us > MANY_PIECES_US:
+            # Many pieces, one or two at a time and in turn with all else, are overload too.
             large_body_bytes, piece_bytes = 1_000, 2_000
         cut = replace(scenario.node_profile, large_body_bytes=large_body_bytes, piece_bytes=piece_bytes)
         scenario = replace(scenario, node_profile=cut)
