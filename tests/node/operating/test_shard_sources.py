@@ -14,7 +14,7 @@ from mayfly.node.broker.client_socket import ClientSocket
 from mayfly.node.catalog import MoveQueue
 from mayfly.node.limits import SHARDS
 from mayfly.node.numbers import CATALOG_GROUP
-from mayfly.node.operating import current_replicas, dead_letters, groups, shard_sources
+from mayfly.node.operating import dead_letters, groups, shard_sources
 from mayfly.node.operating.node_questions import SILENT_FOR_MS
 from mayfly.node.operating.ports.client_selection import ClientSelection
 from mayfly.node.operating.ports.management import PolicyWish
@@ -397,10 +397,7 @@ def test_a_question_about_many_shards_comes_in_parts(cluster: Cluster, monkeypat
     assert [question["groups"] for _, question in cluster.asked] == [[1], [2]]
 
 
-def test_fresh_pages_bring_the_replica_up_to_date_of_which_they_are_made(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(current_replicas, "CURRENT_WITHIN_S", 0.01)  # in which the cluster's time must not run out
+def test_fresh_pages_bring_the_replica_up_to_date_of_which_they_are_made(cluster: Cluster) -> None:
     third = cluster.third
     cluster.lacks(1)
     assert third.run(third.freshness.of_all()) == {"current": True}
