@@ -1,9 +1,10 @@
 """What large messages to many queues do to others: `python -m tests.bench.large_messages [--mib 16] [--times 5]`.
 
-Three nodes of this tree on loopback, uncompiled. A process publishes large messages to a fanout exchange with 16
-queues, one after the other, confirmed. Meanwhile each node gets a small message every 10 ms for a queue of its own:
-the times until it is confirmed and until it comes are told, with the most memory of each node and how many elections
-there were.
+Three nodes on loopback: of this tree, uncompiled, or with `--installed` of the installed package. A process publishes
+large messages to a fanout exchange with 16 queues, one after the other, confirmed. Meanwhile each node gets a small
+message every 10 ms for a queue of its own: the times until it is confirmed and until it comes are told, with the most
+memory of each node and how many terms began: elections, or leads handed over because the plan prefers a node with less
+to do.
 """
 
 import argparse
@@ -84,7 +85,7 @@ class Small:
 
 
 def terms(cluster: MayflyCluster) -> int:
-    """The sum of all groups' terms: it grows by one at least with each election."""
+    """The sum of all groups' terms: it grows by one at least with each change of leaders."""
     return sum(int(row["term"]) for row in json.loads(page(cluster.http[0], "/status"))["groups"])
 
 
@@ -158,7 +159,7 @@ def main() -> None:
         for node, each in enumerate(small):
             print(f"meanwhile, node {node + 1}: confirmed {described(each.confirmed_s)}")
             print(f"meanwhile, node {node + 1}: delivered {described(each.came_s)}")
-        print(f"most memory of each node: {', '.join(map(str, most))} MB; elections: {terms(cluster) - before}")
+        print(f"most memory of each node: {', '.join(map(str, most))} MB; new terms: {terms(cluster) - before}")
 
 
 if __name__ == "__main__":
