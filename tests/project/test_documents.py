@@ -111,6 +111,29 @@ def test_paths_that_documents_name_are_there() -> None:
     assert not faults, "\n".join(faults)
 
 
+def missing_tests(text: str) -> Iterator[str]:
+    for path, name in re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", text):
+        if not re.search(rf"^(async )?def {name}\(", (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE):
+            yield f"{path}::{name}"
+
+
+def test_tests_that_documents_name_are_there() -> None:
+    faults = [fault for page in pages() for fault in missing_tests(page.read_text(encoding="utf-8"))]
+    assert not faults, "\n".join(faults)
+    assert list(missing_tests("`tests/project/test_documents.py::test_that_is_not`")) == [
+        "tests/project/test_documents.py::test_that_is_not"
+    ]
+
+
+def test_every_port_and_every_secret_has_a_test() -> None:
+    text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    for heading in ("Ports", "Secrets"):
+        part = text.split(f"## {heading}\n")[1].split("\n## ")[0]
+        rows = [line for line in part.splitlines() if line.startswith("| ")][1:]
+        assert rows
+        assert [row for row in rows if "::test_" not in row] == []
+
+
 def test_missing_paths_are_found() -> None:
     there = "`node/shard/shard.py`, `node/shard`, tests/project/test_*.py, `cluster/host/placement`, /tmp/tests/x"
     assert not list(missing_paths(there))
