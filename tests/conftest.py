@@ -12,9 +12,13 @@ import pytest
 import mayfly.cluster.transport  # before gRPC: it says what gRPC logs
 from mayfly.node.shell.build import describe_version
 
-# How long an example takes says how busy the machine is, and nothing about what is tested.
+# How long an example takes says how busy the machine is, and nothing about what is tested. The examples are the same in
+# every run, so that what fails is what was changed; with `--hypothesis-profile explore` they are others, and many.
 hypothesis.settings.register_profile(
-    "any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    "any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow], derandomize=True
+)
+hypothesis.settings.register_profile(
+    "explore", hypothesis.settings.get_profile("any machine"), derandomize=False, max_examples=500
 )
 hypothesis.settings.load_profile("any machine")
 
