@@ -365,12 +365,36 @@ QUEUE_BUGS = [
         "assert",
     ),
     Bug(
+        "routes what is due a second time where it was decided twice",
+        "node/shard/dead_letters.py",
+        "        if sequence != first or not outbox.unrouted:\n",
+        "        if not outbox.unrouted:\n",
+        "tests/node/broker/test_delayed_duties.py::test_s3_what_is_decided_twice_is_routed_once",
+        "assert",
+    ),
+    Bug(
+        "forgets in a snapshot for what a message was on its way",
+        "node/shard/snapshot/outbox_row.py",
+        "column_of([ALL_REASONS.index(death.reason) for death in rows]),",
+        "column_of([0 for death in rows]),",
+        "tests/node/broker/test_delayed_duties.py::test_s3_what_is_due_goes_on_from_a_snapshot_with_another_leader",
+        "assert",
+    ),
+    Bug(
         "tells a publisher that a message waits before its shard has the queue for it",
         "node/broker/operations/exchange.py",
         "        yield from _make_delay_queue(channel, command.name)\n",
         "",
         "tests/node/broker/test_delayed_exchanges.py::"
         "test_s1_s3_a_message_is_routed_when_it_is_due_in_order_of_due_times_then_of_publishing",
+        "assert",
+    ),
+    Bug(
+        "lets what is due later overtake, while its exchange's queue moves",
+        "node/shard/delivery.py",
+        "    if queue.waits_for_earlier:\n        return\n    for message in _take_due",
+        "    for message in _take_due",
+        "tests/node/shard/test_delayed.py::test_s1_what_is_due_waits_for_what_has_not_arrived",
         "assert",
     ),
     Bug(

@@ -25,6 +25,7 @@ from mayfly.node.shard.shard import Shard
 from tests.node.shard.driver import Driver
 
 COUNT = 50
+HEADER = ContentHeader(0, 1, amqp.Basic.Properties(headers={"x-delay": 1000})).marshal()
 
 
 class Leader:
@@ -46,14 +47,17 @@ class Leader:
         self.waiting = self.in_shard(record)
         self.queue = self.declare("q")
         self.catalog.apply(Bind("/", "later", "queue", "q", ""))
-        header = ContentHeader(0, 1, amqp.Basic.Properties(headers={"x-delay": 1000})).marshal()
-        parts: list[bytes] = []
-        for number in range(COUNT):
-            due = (commands.AFTER, 1000)
-            body = b"%d" % number
-            commands.encode_publish_later(parts, [self.waiting.id], -1, b"\x05later\x00", header, body, due)
-        self.driver.run(*parts)
+        self.publish(range(COUNT), 1000)
         self.lead(self.driver.shard)
+
+    def publish(self, numbers: range, after_ms: int) -> None:
+        """Messages whose bodies are these numbers, to be routed later."""
+        parts: list[bytes] = []
+        for number in numbers:
+            due = (commands.AFTER, after_ms)
+            body = b"%d" % number
+            commands.encode_publish_later(parts, [self.waiting.id], -1, b"\x05later\x00", HEADER, body, due)
+        self.driver.run(*parts)
 
     def lead(self, shard: Shard) -> None:
         """A new leader, with this replica."""
@@ -122,9 +126,16 @@ def test_s3_what_is_decided_twice_is_routed_once() -> None:
     again = leader.given[len(first) :]
     assert again
     leader.given.clear()
+    # More is due by the time that the second decision comes.
+    leader.publish(range(COUNT, 2 * COUNT), 10)
+    leader.driver.pass_ms(10)
+    leader.driver.tick()
     for command in (*first, *again, *first):
         leader.driver.lead(command)
     assert leader.arrived() == list(range(COUNT))
+    leader.look()
+    leader.apply_all()
+    assert leader.arrived() == list(range(COUNT, 2 * COUNT))
 
 
 def test_s3_what_is_due_goes_on_from_a_snapshot_with_another_leader() -> None:
@@ -137,7 +148,11 @@ def test_s3_what_is_due_goes_on_from_a_snapshot_with_another_leader() -> None:
     leader.lead(restored)
     leader.look()
     leader.apply_all()
-    assert leader.arrived() == list(range(COUNT))
+    first = leader.driver.get_message(leader.queue.id)
+    assert first is not None
+    content = leader.driver.content(first)
+    assert content.endswith(b"0") and b"x-death" not in content, "it was due, not dead"
+    assert leader.arrived() == list(range(1, COUNT))
 
 
 def test_s3_a_lost_route_is_given_again() -> None:

@@ -119,9 +119,15 @@ def test_s1_what_is_due_waits_for_what_has_not_arrived() -> None:
     shards.now_ms += 5000
     shards.tick(2)
     assert target.unrouted(1) == []
+    # Somebody who looks at the queue changes nothing in that.
+    shards.publish_later(2, Q, "behind", after_ms=1)
+    assert target.unrouted(1) == []
     assert not target.due_messages(shards.now_ms - 700_000), "nor is the leader asked for it all the time"
     shards.finish_moves()
     for _ in range(10):
         shards.tick(2)
     found = [shards.shards[2].content(death.message).body for death in target.unrouted(100)]
     assert found == [b"m%d" % number for number in range(10)]
+    shards.now_ms += 1
+    shards.tick(2)
+    assert shards.shards[2].body(target.unrouted(100)[-1].message) == "behind"
