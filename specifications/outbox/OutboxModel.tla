@@ -3,7 +3,6 @@
 EXTENDS Outbox
 
 TwoOfThree == <<"a", "b", "a">>
-Alternating == <<"a", "b", "a", "b">>
 OneIsFull == [t \in {"a", "b"} |-> IF t = "a" THEN 2 ELSE 0]
 OneAtATime == [t \in {"a", "b"} |-> 1]
 =============================================================================

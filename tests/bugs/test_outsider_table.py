@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.bugs.outsider_table import CAUGHT, KINDS, NOT_RUN, OUTSIDE, row_of, try_in_a_process
+from tests.bugs.outsider_table import CAUGHT, ENDED, KINDS, NOT_RUN, OUTSIDE, row_of, try_in_a_process
 
 
 @pytest.mark.parametrize(
@@ -24,3 +24,5 @@ def test_a_row_says_why() -> None:
     bug = KINDS["transport"][0]
     row = row_of("transport", bug, {"found": NOT_RUN}, [1])
     assert row == f"| transport | {bug.name} | not run | {OUTSIDE} |"
+    row = row_of("transport", bug, {"found": ENDED, "says": "ValueError: 7"}, [1])
+    assert row == f"| transport | {bug.name} | not judged | the run ends by itself: ValueError: 7 |"

@@ -60,4 +60,6 @@ def test_a_log_that_skips_its_syncs_breaks_a_promise(tmp_path: Path) -> None:
     run.executable = ["env", f"LD_PRELOAD={library}", *this_mayfly()]
     carry_out_dead_letters(run, tmp_path)
     print(f"after {len(run.faults)} losses of power: {run.violations[:3]}")
-    assert run.violations
+    # That a slow machine does not recover in time, or a line in a log, shows nothing.
+    broken = [violation for violation in run.violations if violation.rule not in ("recovery", "log")]
+    assert broken, f"nothing was lost, came twice or early, and no node refused its folder: {run.violations}"

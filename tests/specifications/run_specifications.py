@@ -1,6 +1,6 @@
 """`make specifications`: all states of the specifications, their mutants, groups broken on purpose, and recorded runs.
 
-    python -P tests/specifications/run_specifications.py [--runs 500] [--steps 2500]
+    python -P tests/specifications/run_specifications.py [--runs 500] [--steps 2000]
 
 Exit code 1 if anything is not as it is to be.
 """

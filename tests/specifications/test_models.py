@@ -10,7 +10,7 @@ from tests.specifications import tlc
 from tests.specifications.models import MODELS, MUTANTS, Model, Mutant, check, check_mutant
 from tests.specifications.raft_runs import SPECIFICATIONS
 
-NEEDS_TLC = pytest.mark.skipif(bool(tlc.why_not()), reason=tlc.why_not())
+NEEDS_TLC = pytest.mark.skipif(bool(tlc.why_not()) and not tlc.DEMANDED, reason=tlc.why_not())
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from tests.specifications import tlc
 from tests.specifications.raft_runs import BROKEN, NOT_REFUSED, judge, refusals
 from tests.specifications.raft_traces import TracedRun, recorded_steps
 
-NEEDS_TLC = pytest.mark.skipif(bool(tlc.why_not()), reason=tlc.why_not())
+NEEDS_TLC = pytest.mark.skipif(bool(tlc.why_not()) and not tlc.DEMANDED, reason=tlc.why_not())
 
 
 @pytest.mark.slow
