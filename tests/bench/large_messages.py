@@ -1,7 +1,8 @@
 """What large messages to many queues do to others: `python -m tests.bench.large_messages [--mib 16] [--times 5]`.
 
 Three nodes on loopback: of this tree, uncompiled, or with `--installed` of the installed package. A process publishes
-large messages to a fanout exchange with 16 queues, one after the other, confirmed. Meanwhile each node gets a small
+large messages to a fanout exchange with 16 queues, one after the other, confirmed; with `--dead-letters` it publishes
+them to a queue in which they die at once, and that exchange is where they go then. Meanwhile each node gets a small
 message every 10 ms for a queue of its own: the times until it is confirmed and until it comes are told, with the most
 memory of each node and how many terms began: elections, or leads handed over because the plan prefers a node with less
 to do.
@@ -19,29 +20,41 @@ from pathlib import Path
 from typing import Final
 
 import pika
+from pika.adapters.blocking_connection import BlockingChannel
 
 from bench.clusters import page
 from bench.mayfly_cluster import Mayfly, MayflyCluster
 
 QUEUES: Final = 16
+DYING: Final = "dying"
 PACE_S: Final = 0.01
 CALM_S: Final = 3.0
 LOOK_S: Final = 0.05
 
 
-def publish_large(uri: str, mib: int, times: int, told: "multiprocessing.Queue[list[float]]") -> None:
-    """Publish and confirm; tell how long each took, in seconds."""
+def publish_large(
+    uri: str, mib: int, times: int, dead_letters: bool, told: "multiprocessing.Queue[list[float]]"
+) -> None:
+    """Publish, until it is confirmed and has come to all queues; tell how long each took, in seconds."""
     body = bytes(mib << 20)
     connection = pika.BlockingConnection(pika.URLParameters(uri))
     channel = connection.channel()
     channel.confirm_delivery()
     took: list[float] = []
-    for _ in range(times):
+    properties = pika.BasicProperties(delivery_mode=2, expiration="0" if dead_letters else None)
+    for number in range(times):
         began_s = time.monotonic()
-        channel.basic_publish("large", "", body, pika.BasicProperties(delivery_mode=2))
+        channel.basic_publish(*(("", DYING) if dead_letters else ("large", "")), body, properties)
+        while min(waiting(channel, f"large{queue}") for queue in range(QUEUES)) <= number:
+            time.sleep(LOOK_S)
         took.append(time.monotonic() - began_s)
     told.put(took)
     connection.close()
+
+
+def waiting(channel: BlockingChannel, queue: str) -> int:
+    """How many messages are in the queue."""
+    return int(channel.queue_declare(queue, passive=True).method.message_count)
 
 
 class Small:
@@ -125,6 +138,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--mib", type=int, default=16)
     parser.add_argument("--times", type=int, default=5)
+    parser.add_argument("--dead-letters", action="store_true", help="they die, and are routed after that")
     parser.add_argument("--installed", action="store_true", help="the installed package instead of this tree")
     options = parser.parse_args()
     with Mayfly(source=not options.installed).three_nodes() as cluster:
@@ -133,6 +147,7 @@ def main() -> None:
         for number in range(QUEUES):
             channel.queue_declare(f"large{number}", durable=True)
             channel.queue_bind(f"large{number}", "large")
+        channel.queue_declare(DYING, durable=True, arguments={"x-dead-letter-exchange": "large"})
         for node in range(3):
             channel.queue_declare(f"small{node}", durable=True)
         channel.connection.close()
@@ -146,7 +161,7 @@ def main() -> None:
         before = terms(cluster)
         told: multiprocessing.Queue[list[float]] = multiprocessing.Queue()
         process = multiprocessing.Process(
-            target=publish_large, args=(cluster.uris[0], options.mib, options.times, told)
+            target=publish_large, args=(cluster.uris[0], options.mib, options.times, options.dead_letters, told)
         )
         with most_memory(cluster.pids) as most:
             process.start()
