@@ -55,11 +55,11 @@ RABBITMQ ?=
 # are in no package registry.
 SUITES ?=
 CHECKOUTS ?=
-# For `make bench-latency`: how long at each rate; none: five minutes.
+# For `make bench-latency`: how long at each rate; none: five minutes. For `make chaos-jepsen`: how long each run; none: three.
 SECONDS ?=
 
 .PHONY: run test check compiled-tests uncompiled-tests lint bench bench-latency bench-expiry bench-growth bench-long-queue \
-	profile soak specifications fuzz fuzz-coverage chaos chaos-deadletters power-cuts damage golden interop setup wheel lock \
+	profile soak specifications fuzz fuzz-coverage chaos chaos-deadletters chaos-jepsen power-cuts damage golden interop setup wheel lock \
 	image test-failover test-upgrade \
 	test-systemd test-compose test-k8s clean
 
@@ -127,6 +127,11 @@ chaos: $(INSTALLED)
 # The same faults while messages expire into queues of other nodes: each has to arrive once.
 chaos-deadletters: $(INSTALLED)
 	$(BIN)/python -P tests/reliability/run_chaos.py --dead-letters $(MESSAGES) $(CHAOS_NODES) $(if $(FAULTS),--faults $(FAULTS)) \
+		$(if $(filter-out 0,$(WRITE)),--write docs/measurements/reliability.md) $(ARGUMENTS)
+
+# The fourteen runs that RabbitMQ makes with Jepsen, by their names: 180 s each, or SECONDS. Takes root.
+chaos-jepsen: $(INSTALLED)
+	$(BIN)/python -P tests/reliability/run_jepsen.py $(if $(SECONDS),--seconds $(SECONDS)) \
 		$(if $(filter-out 0,$(WRITE)),--write docs/measurements/reliability.md) $(ARGUMENTS)
 
 # CUTS losses of power, of one node, of a majority, of all: each node's file system forgets what was not synced. Takes

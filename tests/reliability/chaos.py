@@ -22,7 +22,7 @@ from simulation.node.checker import Violation
 from tests.integration.clients import connect, declare_led_by
 from tests.integration.nodes import Nodes, wait_for
 from tests.integration.operators import ask_to_move
-from tests.reliability.clients import Clients, consumers_of, publishers_of
+from tests.reliability.clients import CONSUMING, Clients, consumers_of, publishers_of
 from tests.reliability.damage import Damages, expect_words_of_damage
 from tests.reliability.disks import Disks
 from tests.reliability.faults import (
@@ -61,10 +61,18 @@ class Run:
     least_faults: int = 0
     """It goes on for longer than `seconds` until there were so many."""
     nodes: int = 3
-    """Each shard has three replicas, however many there are."""
+    """Shards have `replicas`, however many there are."""
     moves: bool = False
     """Whether queues are on their way to other shards when a fault comes."""
     moves_asked: int = 0
+    replicas: int = 3
+    """Of each shard."""
+    partition_s: float | None = None
+    """How long partitions last, if that is not drawn."""
+    between_s: tuple[float, float] = (0.5, 5.0)
+    """How long it is calm between faults, least and most."""
+    how_they_consume: str = CONSUMING
+    """CONSUMING, POLLING or MIXED: what the consumers of a queue do."""
     build: str = ""
     executable: list[str] = field(default_factory=list)
     """What stands for `mayfly`, if not that of this Python."""
@@ -142,7 +150,9 @@ def with_nodes(run: Run, folder: Path, work: Callable[[Nodes, Surroundings], Non
     are told of."""
     run.build = describe_version()
     network = Network(run.nodes) if run.needs_network else None
-    settings: dict[str, object] = {"default_user": LOGIN[0], "default_pass": LOGIN[1], "replication_factor": 3}
+    settings: dict[str, object] = {
+        "default_user": LOGIN[0], "default_pass": LOGIN[1], "replication_factor": run.replicas,
+    }  # fmt: skip
     try:
         if network is None:
             nodes = Nodes(folder, run.nodes, settings, run.executable or None)
@@ -173,9 +183,10 @@ def with_nodes(run: Run, folder: Path, work: Callable[[Nodes, Surroundings], Non
 def _under_load(run: Run, nodes: Nodes, around: Surroundings, say: bool) -> None:
     queues = declare_queues(nodes)
     clients = run.clients = clients_of(nodes, run.seed)
-    clients.begin(publishers_of(clients, queues, run.seed, run.rate), consumers_of(clients, queues, run.seed))
+    consumers = consumers_of(clients, queues, run.seed, run.how_they_consume)
+    clients.begin(publishers_of(clients, queues, run.seed, run.rate), consumers)
     try:
-        wait_for(lambda: len(clients.proven) > 200, "messages that come and go")
+        wait_for(lambda: len(clients.history.deliveries) > 200, "messages that come and go")
         ends_s = time.monotonic() + run.seconds
         hit_until(lambda: time.monotonic() > ends_s and run.is_hit_enough, run, nodes, around, clients, queues, say)
         calm(run, nodes, clients, queues)
@@ -221,7 +232,7 @@ def hit_until(
     kinds = deck(run.kinds, random)
     ids = list(nodes.ids)
     while not enough():
-        time.sleep(random.uniform(0.5, 5.0))
+        time.sleep(random.uniform(*run.between_s))
         leaders = leaders_of(nodes, queues)
         led = Counter(leaders.values())
         busiest = random.choice([id for id in ids if led[id] == max(led.values())] or ids)
@@ -231,7 +242,7 @@ def hit_until(
         run.faults.append(fault)
         if run.moves:
             run.moves_asked += _have_some_moved(nodes, clients, queues, random)
-        carry_out(fault, nodes, around, random, clients.now_us)
+        carry_out(fault, nodes, around, random, clients.now_us, run.partition_s)
         wait_for(partial(is_whole, nodes), f"a whole cluster after {fault}", WHOLE_WITHIN_S, every_s=0.05)
         fault.whole_us = clients.now_us()
         clients.check()

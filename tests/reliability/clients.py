@@ -21,6 +21,10 @@ from simulation.node.amqp_client import AmqpClient, Message, Refused
 from simulation.node.history import ACK, CONFIRMED, IN_DOUBT, REFUSED, RETURNED, Attachment, Delivery, History, Publish
 from simulation.node.world import content_of, deaths_of, id_of
 
+CONSUMING: Final = "consuming"
+POLLING: Final = "polling"
+MIXED: Final = "mixed"
+"""How the two consumers of a queue get their messages: both by deliveries, both by `basic.get`, one in each way."""
 PREFETCH: Final = 40
 WINDOW: Final = 40
 CONNECT_WITHIN_S: Final = 3.0
@@ -478,6 +482,45 @@ class Consumer(Client):
         self._unsettled = {}
 
 
+class Poller(Consumer):
+    """Asks for one message after the other with `basic.get`, and acknowledges what it was given now and then."""
+
+    async def _consume(self, client: AmqpClient) -> bool:
+        clients = self.clients
+        self._connections += 1
+        self._holder = f"{self.name}.{self._connections}"
+        self._unsettled, self._unproven, self._cancelled = {}, {}, False
+        clients.history.touched.setdefault(self.queue)
+        self._attachment = Attachment(self.queue, self._holder, clients.now_us(), clients.now_us())
+        clients.history.attachments.append(self._attachment)
+        return True
+
+    async def work(self) -> bool:
+        client = self.client
+        assert client is not None
+        await self._consume(client)
+        began_s = time.monotonic()
+        while not client.closed:
+            away = self.node != self.home and time.monotonic() - began_s > HOME_AFTER_S
+            if self.finishing or away:
+                self._acknowledge(client)
+                await self.leave(client)
+                return True
+            answers: list[Any] = []
+            client.call(commands.Basic.Get(0, self.queue), answers.append)
+            if not await self._until(lambda: bool(answers)) or isinstance(answers[0], Refused):  # noqa: B023
+                return False
+            if isinstance(answers[0], Message):
+                self.on_message(answers[0])
+                # Nothing follows from a tag: any number may be with a poller.
+                self._unproven = {}
+            else:
+                await asyncio.sleep(self.random.uniform(0.002, 0.02))
+            if len(self._unsettled) >= PREFETCH // 2 or not isinstance(answers[0], Message):
+                self._acknowledge(client)
+        return False
+
+
 def publishers_of(clients: Clients, queues: Sequence[str], seed: int, rate: float) -> list[Publisher]:
     """For each queue a publisher at each node; `rate` is messages per second in all."""
     ids = sorted(clients.nodes)
@@ -488,11 +531,12 @@ def publishers_of(clients: Clients, queues: Sequence[str], seed: int, rate: floa
     ]
 
 
-def consumers_of(clients: Clients, queues: Sequence[str], seed: int) -> list[Client]:
-    """For each queue consumers at two nodes."""
+def consumers_of(clients: Clients, queues: Sequence[str], seed: int, how: str = CONSUMING) -> list[Client]:
+    """For each queue consumers at two nodes; if it is MIXED, one of them polls."""
     ids = sorted(clients.nodes)
+    kinds = {CONSUMING: (Consumer, Consumer), POLLING: (Poller, Poller), MIXED: (Consumer, Poller)}[how]
     return [
-        Consumer(clients, f"{queue} consumer {node}", node, Random(seed * 1_000 + 500 + number), queue)
+        kinds[number % 2](clients, f"{queue} consumer {node}", node, Random(seed * 1_000 + 500 + number), queue)
         for number, (queue, node) in enumerate(
             (queue, ids[(place + which) % len(ids)]) for place, queue in enumerate(queues) for which in (0, 1)
         )

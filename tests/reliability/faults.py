@@ -118,9 +118,14 @@ def choose_victims(kind: str, ids: Sequence[int], busiest: int, random: Random) 
 
 
 def carry_out(
-    fault: Fault, nodes: Nodes, around: Surroundings, random: Random, now_us: Callable[[], int]
+    fault: Fault,
+    nodes: Nodes,
+    around: Surroundings,
+    random: Random,
+    now_us: Callable[[], int],
+    partition_s: float | None = None,
 ) -> None:
-    """Do it, and undo it after a while."""
+    """Do it, and undo it after a while, a partition after `partition_s`."""
     group = KINDS[fault.kind][0]
     if group == KILL:
         pause_s = random.uniform(0.2, 3.0 if fault.kind == "kill" else 1.0)
@@ -154,7 +159,8 @@ def carry_out(
     else:
         network = around.network
         assert network is not None
-        pause_s = random.uniform(5.0, 10.0) if group == JEPSEN else random.uniform(1.5, 6.0)
+        drawn_s = random.uniform(5.0, 10.0) if group == JEPSEN else random.uniform(1.5, 6.0)
+        pause_s = drawn_s if partition_s is None else partition_s
         fault.at_us = now_us()
         for sender, receiver in cuts(fault, nodes.ids):
             network.cut(sender, receiver)

@@ -14,6 +14,7 @@ from tests.reliability.dead_letters import DeadLetterRun, carry_out_dead_letters
 from tests.reliability.faults import USUAL, kinds_of
 from tests.reliability.network import why_impossible
 from tests.reliability.run_chaos import report, report_dead_letters, save
+from tests.reliability.run_jepsen import RUNS, carry_out, row_of
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
@@ -63,6 +64,19 @@ def test_everything_with_partitions(tmp_path: Path) -> None:
     if reason:
         pytest.skip(f"no partitions on this machine: {reason}")
     check([kind for kind in USUAL if kind != "kill two"], tmp_path)
+
+
+@pytest.mark.parametrize("only", ["asynchronous group size 3", "polling"])
+def test_jepsens_runs(only: str, tmp_path: Path) -> None:
+    """Two of `make chaos-jepsen`, in short: half a minute with one partition."""
+    reason = why_impossible()
+    if reason:
+        pytest.skip(f"no partitions on this machine: {reason}")
+    [jepsen] = [each for each in RUNS if each.name.endswith(only)]
+    run = carry_out(jepsen, seed(), 30, tmp_path)
+    print(row_of(jepsen, run))
+    demand(run, tmp_path)
+    assert run.is_hit_enough and run.clients is not None and len(run.clients.history.deliveries) > 200
 
 
 def test_d6_d7_dead_letters_come_once_and_in_order(tmp_path: Path) -> None:
