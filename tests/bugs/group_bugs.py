@@ -191,6 +191,22 @@ GROUP_BUGS = [
         "expected",
     ),
     Bug(
+        "is told by two nodes at a time",
+        "cluster/host/feeding.py",
+        "        if fed.asked[0] != peer:\n            return []",
+        "        if fed.asked[0] == 0:\n            return []",
+        FEEDING + "test_one_feeds_a_session_at_a_time",
+        "assert",
+    ),
+    Bug(
+        "tells before it has applied an entry of its own term",
+        "cluster/host/feeding.py",
+        "        if group is not None and group.leads and not group.established:\n",
+        "        if group is not None and group.established:\n",
+        FEEDING + "test_a_leader_tells_once_it_has_applied_an_entry_of_its_own_term",
+        "assert",
+    ),
+    Bug(
         "goes on behind a hole",
         "cluster/group/feeds.py",
         "return cursor >= feed.base",

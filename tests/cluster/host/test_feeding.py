@@ -7,7 +7,7 @@ import pytest
 
 from mayfly.cluster import notice_kinds
 from mayfly.cluster.group.sessions import KIND_FED, KIND_SESSION
-from mayfly.cluster.host.feeding import KINDS, BadFeeding
+from mayfly.cluster.host.feeding import _FEED, _RESUME, KINDS, BadFeeding
 from tests.cluster.host.changing import Changing
 from tests.cluster.host.three_hosts import LOST
 
@@ -260,6 +260,54 @@ def test_a_session_says_how_it_is_told_before_it_is_told_so() -> None:
     assert session.is_fed and session.sender.kind == KIND_FED
     leader = cluster.leader(GROUP)
     assert not cluster.nodes[leader].host.sessions[GROUP].is_fed
+
+
+def test_one_feeds_a_session_at_a_time() -> None:
+    """Whoever else says that there is nothing for it, up to some place, is passed over."""
+    cluster = placed()
+    node = without(cluster)
+    talk = Talk(cluster, node)
+    talk.over_steps(3)
+    cluster.run_until(lambda: talk.is_answered)
+    host = cluster.nodes[node].host
+    session = host.sessions[GROUP]
+    nothing = _FEED.pack(GROUP, session.sender.incarnation, session.cursor, session.cursor + 1000, 0, True)
+    other = next(id for id in cluster.members if id not in (node, cluster.leader(GROUP)))
+    assert host._feeding.take(other, notice_kinds.FEED, nothing, cluster.now) == []
+    talk.over_steps(3)
+    talk.check()
+
+
+def test_a_leader_tells_once_it_has_applied_an_entry_of_its_own_term() -> None:
+    """Before that it does not know what the leaders before it have told the session, and how it stands."""
+    cluster = placed()
+    node = without(cluster)
+    talk = Talk(cluster, node)
+    talk.over_steps(3)
+    cluster.run_until(lambda: talk.is_answered)
+    session = cluster.nodes[node].host.sessions[GROUP]
+    cluster.kill(cluster.leader(GROUP))
+
+    def new() -> int:
+        """A node that leads the group, and does not know yet what is decided."""
+        for id, other in cluster.nodes.items():
+            group = other.host.groups.get(GROUP)
+            if group is not None and group.leads and not group.established:
+                return id
+        return 0
+
+    for _ in range(200):
+        cluster.step(new)
+        if new():
+            break
+    feeding = cluster.nodes[new()].host._feeding
+    # A cursor of a session that this replica can't have heard of.
+    request = _RESUME.pack(GROUP, session.sender.incarnation + 1, session.cursor)
+    assert feeding.take(node, notice_kinds.RESUME, request, cluster.now) == []
+    assert feeding._early == {GROUP: {node: request}} and not feeding._told.get(GROUP), "it waits"
+    cluster.run_until(lambda: GROUP not in feeding._early)
+    talk.over_steps(3)
+    talk.check()
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
