@@ -9,6 +9,7 @@ from bench.load_generator import LoadGenerator, figures
 THROUGH: Final = 200_000
 """Messages that go through the broker before its memory is measured, and that are published and then consumed."""
 STEADY_RATE: Final = 1000
+DUE_RATE: Final = 8000
 _KILOBYTE: Final = ("--size", "1024")
 _FOUR: Final = ("--producers", "4", "--consumers", "4", "--queues", "4")
 _CLEAN: Final = ("--delete-start", "--delete-end")
@@ -19,12 +20,13 @@ _SHAPES: Final = {
     "b12": ("--size", "12", *_FOUR),
     "single": _KILOBYTE,
     "steady": (*_KILOBYTE, "--rate", str(STEADY_RATE)),
+    "due8000": (*_KILOBYTE, "--rate", str(DUE_RATE)),
     "half": _KILOBYTE,
     "window1": (*_KILOBYTE, "--publish-only", "--window", "1"),
 }
 _MEGABYTE: Final = 1 << 20
 
-CLUSTER_LOADS: Final = ("memory", "a1k", "b1k", "a12", "b12", "through", "window1", "half", "steady")
+CLUSTER_LOADS: Final = ("memory", "a1k", "b1k", "a12", "b12", "through", "window1", "half", "steady", "due8000")
 """In the order in which they run on three nodes that have just started: memory first."""
 
 

@@ -33,7 +33,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT))
-from bench.clusters import Broker, BrokerFailed, ReplicatedCluster
+from bench.clusters import Broker, BrokerFailed, Cluster, ReplicatedCluster
 from bench.comparison import JETSTREAM, JETSTREAM_LATE, MAYFLY, PEERS, RABBITMQ, Results
 from bench.comparison_report import about, aims_table, excerpt, failures, lavinmq, page
 from bench.failover import measure_freeze, measure_kill
@@ -51,7 +51,9 @@ PAGE: Final = ROOT / "docs" / "measurements" / "benchmarks.md"
 README: Final = ROOT / "README.md"
 PROGRAM: Final = "make bench"
 FAULTS: Final = ("kill", "freeze")
-EVERYTHING: Final = (*CLUSTER_LOADS, "single", *FAULTS)
+START: Final = "start"
+EVERYTHING: Final = (START, *CLUSTER_LOADS, "single", *FAULTS)
+_IDLE_S: Final = 5
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ FULL: Final = Plan(
     Timing(8, 2), 3, EVERYTHING, {MAYFLY: {"kill": 10, "freeze": 5}, RABBITMQ: {"kill": 3, "freeze": 3}}
 )
 QUICK: Final = Plan(
-    Timing(3, 1), 1, ("memory", "a1k", "b1k", "window1", "steady", *FAULTS),
+    Timing(3, 1), 1, (START, "memory", "a1k", "b1k", "window1", "steady", *FAULTS),
     {MAYFLY: {"kill": 3, "freeze": 1}, RABBITMQ: {"kill": 0, "freeze": 0}},
 )
 
@@ -136,9 +138,12 @@ class Comparison:
 
     def _cluster_loads(self, broker: Broker) -> None:
         names = [name for name in CLUSTER_LOADS if name in self._plan.parts]
-        if not names:
+        if not names and START not in self._plan.parts:
             return
+        began_s = time.monotonic()
         with broker.three_nodes() as cluster:
+            if START in self._plan.parts:
+                self._measure(broker.name, START, partial(_started, cluster, time.monotonic() - began_s))
             for name in names:
                 maximum = self.results.latest(broker.name, "a1k.confirmed_s")
                 half = None if maximum is None else maximum / 2
@@ -164,6 +169,16 @@ class Comparison:
                     # The cluster might not be well again, and everything in it would wait in vain.
                     left = [each for each in left if each[0] != fault]
                     break
+
+
+def _started(cluster: Cluster, serving_s: float) -> dict[str, float]:
+    """What nodes take that have just started and have nothing to do. What they do only at first is not looked at."""
+    resident_mb = cluster.resident_bytes() / (1 << 20)
+    time.sleep(_IDLE_S)
+    before_s, began_s = cluster.cpu_s(), time.monotonic()
+    time.sleep(_IDLE_S)
+    idle = (cluster.cpu_s() - before_s) / (time.monotonic() - began_s)
+    return {"start.serving_s": serving_s, "start.resident_mb": resident_mb, "start.idle_percent": 100 * idle}
 
 
 def _make(

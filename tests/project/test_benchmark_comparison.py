@@ -1,12 +1,15 @@
 """The benchmark's table: medians, ratios, aims, what is said of missing figures, and what is checked of faults."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bench import comparison_report, load_generator, open_loop
+from bench.clusters import BrokerFailed, Cluster
 from bench.comparison import (
     JETSTREAM,
     JETSTREAM_LATE,
@@ -113,8 +116,8 @@ def test_results_survive_being_kept() -> None:
 
 
 def test_every_row_has_a_load_or_a_fault_that_gives_it() -> None:
-    given = {stage for name in (*CLUSTER_LOADS, "single") for stage in stages(name, TIMING)} | {"kill", "freeze"}
-    assert {row.figure.partition(".")[0] for row in ROWS} <= given
+    given = {stage for name in (*CLUSTER_LOADS, "single") for stage in stages(name, TIMING)}
+    assert {row.figure.partition(".")[0] for row in ROWS} <= given | {"start", "kill", "freeze"}
     assert set(comparison_report.EXCERPT) <= {row.figure for row in ROWS}
 
 
@@ -137,7 +140,7 @@ def test_answers_of_the_load_generator_are_read() -> None:
 
 
 def test_of_runs_at_one_rate_the_worst_figures_count() -> None:
-    quiet = dict.fromkeys(("p50", "p95", "p99", "p999", "max"), 1.0)
+    quiet = dict.fromkeys(("p50", "p90", "p99", "p999", "p9999", "max"), 1.0)
     results = [
         {"latency_ms": {**quiet, "max": 90.0}, "broker_cpu_per_100k": 2.0, "other_cores": 0.1},
         {"latency_ms": {**quiet, "p50": 3.0}, "broker_cpu_per_100k": 1.0, "other_cores": 0.4},
@@ -145,8 +148,72 @@ def test_of_runs_at_one_rate_the_worst_figures_count() -> None:
     figures = open_loop.worst(results)
     assert (figures["p50"], figures["max"], figures["cpu_us"], figures["other_cores"]) == (3.0, 90.0, 20.0, 0.4)
     [row] = open_loop.table({JETSTREAM: [{"share": 50, "rate": 40_000, **figures}]})[2:]
-    assert row == "| JetStream, sync always | 50 % | 40 000 | 3.0 | 1.0 | 1.0 | 1.0 | 90.0 | 20 | 0.40 |"
+    assert row == "| JetStream, sync always | 50 % | 40 000 | 3.0 | 1.0 | 1.0 | 1.0 | 1.0 | 90.0 | 20 | 0.40 |"
 
+
+class Rates:
+    """A load generator that manages so much, and fails at one rate."""
+
+    def __init__(self, maximum: float, fails_at: float) -> None:
+        self._maximum, self._fails_at = maximum, fails_at
+
+    def run(self, cluster: Cluster, load: list[str]) -> dict[str, Any]:
+        rate = float(load[load.index("--rate") + 1]) if "--rate" in load else self._maximum
+        if rate == self._fails_at:
+            raise BrokerFailed("3 lost")
+        latencies = dict.fromkeys(("p50", "p90", "p99", "p999", "p9999", "max"), rate / 1000)
+        return {
+            "confirmed_s": rate + 5000, "consumed_s": rate, "latency_ms": latencies, "broker_cpu_per_100k": 2.0,
+            "other_cores": 0.1,
+        }  # fmt: skip
+
+
+class NoNodes:
+    name = "a broker"
+
+    @contextmanager
+    def three_nodes(self) -> Iterator[Cluster]:
+        yield Cluster(self.name, [], [], [])
+
+
+def test_a_share_that_fails_costs_no_other_and_is_told() -> None:
+    failures: list[str] = []
+    generator: Any = Rates(40_000, fails_at=20_000)
+    broker: Any = NoNodes()
+    rows = open_loop.measure(generator, broker, [25, 50, 75], 300, failures)
+    # Of what was confirmed and what was consumed the lower is the maximum.
+    assert [(row["share"], row["rate"]) for row in rows] == [(25, 10_000), (75, 30_000)]
+    assert failures == ["a broker at 50 %, 20000 msg/s: 3 lost"]
+
+
+@pytest.mark.parametrize(
+    ("tails", "said"),
+    [
+        ({MAYFLY: 14.0, JETSTREAM: 15.0}, ": met (14.0 ms, JetStream, sync always 15.0 ms)"),
+        ({MAYFLY: 14.0, JETSTREAM: 13.0}, ": not met"),
+        ({MAYFLY: 16.0}, ": not met (16.0 ms)"),
+    ],
+)
+def test_the_tail_at_half_of_the_maximum_is_judged(tails: dict[str, float], said: str) -> None:
+    measured = {broker: [{"share": 50.0, "p999": tail}] for broker, tail in tails.items()}
+    assert said in open_loop.verdict(measured)
+    assert open_loop.verdict({MAYFLY: []}) == ""
+
+
+def test_five_minutes_are_runs_that_end_by_themselves() -> None:
+    assert open_loop.parts(300) == [120, 120, 60]
+    assert open_loop.parts(60) == [60]
+
+
+def test_copies_of_the_load_generators_print_more_percentiles() -> None:
+    old = 'printf("\\"p50\\":%.3f,\\"p95\\":%.3f", h_q(h, .5) / 1e3, h_q(h, .95) / 1e3);'
+    new = load_generator.with_more_percentiles(old)
+    assert new == (
+        'printf("\\"p50\\":%.3f,\\"p90\\":%.3f,\\"p9999\\":%.3f,\\"p95\\":%.3f", '
+        "h_q(h, .5) / 1e3, h_q(h, .9) / 1e3, h_q(h, .9999) / 1e3, h_q(h, .95) / 1e3);"
+    )
+    with pytest.raises(BrokerFailed, match="0 times, once expected"):
+        load_generator.with_more_percentiles("int main(void) {}")
 
 def test_a_gap_begins_with_the_last_confirm_before_the_fault() -> None:
     moments_s = [1.0, 9.0, 9.9, 10.4, 10.5, 12.5]
