@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from mayfly.node.shard.message import Message, deadline_ms
-from mayfly.node.shard.packed import Packed, pack
+from mayfly.node.shard.packed import Packed, hold, pack
 from mayfly.node.shard.returning import ReturningMessages
 
 PIECE: Final = 4096
@@ -175,7 +175,7 @@ class Line:
             self.packed = deque()
         start = 0
         while len(back) - start >= 2 * piece:
-            self.packed.append(pack(back[start : start + piece]))
+            self.packed.append(hold(back[start : start + piece]))
             self.packed_count += piece
             start += piece
         del back[:start]
@@ -223,6 +223,7 @@ class Line:
                 self.packed.popleft()
                 self.settled = max(0, self.settled - 1)
                 self.items = next_piece.messages()
+                next_piece.let_go()
             self.packed_count -= len(self.items)
             if not self.packed_count:
                 self.packed = _NO_PIECES

@@ -193,11 +193,8 @@ def parts_of(line: Line, is_stream: bool = False) -> list[Part]:
         if isinstance(piece, ReturningMessages):
             parts += cut(piece.held(), piece.queue_ttl_ms, piece.retiming)
         else:
-            there = piece.there
-            if there is not None:
-                piece = Packed(piece.size, piece.columns, piece.queue_ttl_ms, there[:])
-            elif is_stream:
-                piece = Packed(piece.size, piece.columns, piece.queue_ttl_ms)
+            if is_stream or piece.there is not None or piece.is_held():
+                piece = piece.copy()
             parts.append(Part([], 0, piece.count, piece, piece.queue_ttl_ms))
     return parts + cut(line.back[:])
 

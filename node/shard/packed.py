@@ -34,8 +34,13 @@ AS_PACKED: Final = -2
 """A ``queue_ttl_ms``: deadlines are those in the column."""
 UNKNOWN: Final = -2
 """An earliest deadline that nobody has asked for yet."""
+_NOTHING: Final[list[Message]] = []
+"""What is held of messages that are packed; never added to."""
+_NO_COLUMNS: Final[list[object]] = []
 _NO_ORDER: Final = array("I")
 """That of all pieces of which nobody has asked for it; never changed."""
+HELD_PIECES: Final = 16
+"""So many pieces, of all lines of a process together, are held as they came until another one comes (`hold`)."""
 _HEAD: Final = struct.Struct("<qB")
 _TYPES: Final = {1: "B", 2: "H", 4: "I", 8: "Q"}
 _SWAP: Final = sys.byteorder == "big"
@@ -116,7 +121,8 @@ def number_in(column: object, place: int) -> int:
 
 
 class Packed:
-    """Some messages, in order. Their columns are never changed once made.
+    """Some messages, in order. Their columns are never changed once made; of messages that are held as they came they
+    are made when somebody asks.
 
     Unless it is AS_PACKED, deadlines are by this ``queue_ttl_ms`` (-1 for none) or TTL rule (`node.shard.dialect`)
     instead of what their column says.
@@ -127,19 +133,22 @@ class Packed:
     was asked for, and ``soonest_ms`` is the earliest deadline (RULES X2).
     """
 
-    __slots__ = ("_with_ttl", "columns", "count", "order", "queue_ttl_ms", "size", "soonest_ms", "there")
+    __slots__ = ("_columns", "_held", "_with_ttl", "count", "order", "queue_ttl_ms", "size", "soonest_ms", "there")
 
     def __init__(
-        self, size: int, columns: list[object], queue_ttl_ms: int = AS_PACKED, there: bytearray | None = None
+        self, size: int, columns: list[object], queue_ttl_ms: int = AS_PACKED, there: bytearray | None = None,
+        held: list[Message] = _NOTHING,
     ) -> None:
-        """ShardError where the columns are not right."""
-        if size <= 0 or len(columns) != COLUMNS:
+        """``held``: the messages themselves, never to be changed, in place of columns. ShardError where the columns are
+        not right."""
+        if not held and (size <= 0 or len(columns) != COLUMNS):
             raise ShardError(f"{len(columns)} columns of {size} messages, {COLUMNS} of at least 1 expected")
         self.size = size
+        self._held = held
         self.count = size
         self.order = _NO_ORDER
         self.soonest_ms = UNKNOWN
-        self.columns = columns
+        self._columns = columns
         self.queue_ttl_ms = queue_ttl_ms
         self.there = there
         if there is not None:
@@ -148,8 +157,32 @@ class Packed:
                 raise ShardError(f"{len(there)} places of {size} messages, {self.count} of them taken")
         self._with_ttl = -1
 
+    @property
+    def columns(self) -> list[object]:
+        """What is packed. Not to be changed."""
+        held = self._held
+        if held:
+            self._columns = [pack_column(numbers) for numbers in numbers_of(held)]
+            self._held = _NOTHING
+        return self._columns
+
+    def is_held(self) -> bool:
+        """Whether these are messages as they came, not packed yet."""
+        return bool(self._held)
+
+    def let_go(self) -> None:
+        """Its messages have left, nobody looks at it again: what is held of it is not packed any more."""
+        self._held = _NOTHING
+
+    def copy(self) -> "Packed":
+        """As it is now, whatever becomes of this one."""
+        there = self.there
+        return Packed(self.size, self._columns, self.queue_ttl_ms, None if there is None else there[:], self._held)
+
     def messages(self) -> list[Message]:
-        """They themselves."""
+        """They themselves, in a list that is the caller's."""
+        if self._held and self.there is None and self.queue_ttl_ms == AS_PACKED:
+            return self._held[:]
         messages = self._messages()
         queue_ttl_ms = self.queue_ttl_ms
         if queue_ttl_ms != AS_PACKED:
@@ -297,3 +330,29 @@ class Packed:
 def pack(messages: list[Message]) -> Packed:
     """Messages, at least one, packed."""
     return Packed(len(messages), [pack_column(numbers) for numbers in numbers_of(messages)])
+
+
+class _Held:
+    """The last pieces that are held, of all lines. No part of any state: whether a piece is held or packed by now,
+    everything that can be asked of it has the same answer."""
+
+    def __init__(self) -> None:
+        self.pieces: list[Packed | None] = [None] * HELD_PIECES
+        self.place = 0
+
+
+_held: Final = _Held()
+
+
+def hold(messages: list[Message]) -> Packed:
+    """Messages, at least one, of a list that is nobody else's, to be packed once `HELD_PIECES` more have come: where
+    consumers are a little behind, most have left before. Whoever packs at once makes and reads columns of what leaves
+    within milliseconds."""
+    piece = Packed(len(messages), _NO_COLUMNS, AS_PACKED, None, messages)
+    held = _held
+    before = held.pieces[held.place]
+    held.pieces[held.place] = piece
+    held.place = (held.place + 1) % HELD_PIECES
+    if before is not None and before.is_held():
+        _ = before.columns
+    return piece

@@ -112,6 +112,23 @@ def cycle(
     )
 
 
+def behind(messages: int) -> None:
+    """A consumer that keeps up, so many messages behind what is published."""
+    driver = Driver()
+    driver.entry(encode_create_queue(1, ShardQueueSettings(name="q")))
+    driver.entry(encode_attach(1, 100, 1000, False, False, 0, 0))
+    data = publishes(BATCH)
+    for _ in range(messages // BATCH):
+        driver.entry(data)
+    driver.spent_seconds = 0.0
+    for number in range(1, ROUNDS + 1):
+        driver.entry(data)
+        driver.entry(encode_settle_up_to(1, 100, ACK, number * BATCH))
+    assert driver.shard.statistics().acknowledged == ROUNDS * BATCH
+    cost_us = driver.spent_seconds / ROUNDS / BATCH * 1e6
+    print(f"{f'one consumer, {messages} messages behind':44} {cost_us:6.2f} us a message")
+
+
 def gets() -> None:
     """basic.get one by one, an entry of 200 of them."""
     driver = Driver()
@@ -204,6 +221,8 @@ def main() -> None:
     cycle("one consumer, message TTL", ttl_ms=60_000)
     cycle("eight consumers in turn", consumers=8)
     cycle("ten queues", queues=10)
+    behind(20_000)
+    behind(200_000)
     gets()
     expiry()
     limited()

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.line import PIECE, Line
 from mayfly.node.shard.message import Message, deadline_ms
-from mayfly.node.shard.packed import Packed, pack, pack_column, unpack_column
+from mayfly.node.shard.moment import Part, parts_of
+from mayfly.node.shard.packed import HELD_PIECES, Packed, hold, pack, pack_column, unpack_column
 from mayfly.node.shard.shard import Shard
 from tests.node.shard.driver import Driver, attach, publish
 
@@ -101,6 +102,37 @@ def test_what_is_put_back_is_where_it_was(steps: list[tuple[int, bool]], piece: 
         assert line.timed == sum(each.deadline_ms >= 0 for each in items)
         for place, each in enumerate(plain(line.live())):
             assert seen.setdefault(line.gone + place, each) == each, "a place says which message it is"
+
+
+def plain_parts(parts: list[Part]) -> list[str]:
+    return plain([each for part in parts for each in (part.packed.messages() if part.packed else part.messages())])
+
+
+def test_what_is_held_is_packed_when_others_have_come_and_is_the_same() -> None:
+    given = [[message(100 * number + each) for each in range(5)] for number in range(HELD_PIECES + 3)]
+    held = [hold(messages) for messages in given]
+    assert [piece.is_held() for piece in held] == [False] * 3 + [True] * HELD_PIECES
+    for piece, messages in zip(held, given, strict=True):
+        assert plain(piece.messages()) == plain(messages)
+        assert plain([piece.message(place) for place in range(5)]) == plain(messages)
+        assert piece.columns == pack(messages).columns and not piece.is_held()
+        assert piece.timed() == pack(messages).timed()
+
+
+@given(st.integers(10, 60), st.integers(0, 60))
+def test_a_moment_stays_as_it_was_whatever_leaves(total: int, leaving: int) -> None:
+    """Snapshots and forecasts are written long after the moment they show."""
+    line = Line(2)
+    for number in range(total):
+        line.append(message(number))
+    before = plain(line.live())
+    parts = parts_of(line)
+    for _ in range(min(leaving, total)):
+        line.timed -= line.first().deadline_ms >= 0
+        line.advance(1)
+    for number in range(40):  # and what is held gives way to others
+        hold([message(number)])
+    assert plain_parts(parts) == before
 
 
 def long_queue(messages: int, ttl_ms: int = -1, piece: int = PIECE) -> Driver:
