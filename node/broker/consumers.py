@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mayfly.node.amqp.content import HEADERS, Content, property_span, replace_properties
+from mayfly.node.amqp.content import Content, property_span, replace_properties
 from mayfly.node.amqp.field_table import FieldTable, long_integer
 from mayfly.node.broker.client import ClientChannel
 from mayfly.node.broker.cluster_facade import OnDone, ShardHandle
@@ -12,6 +12,7 @@ from mayfly.node.broker.pressure import Pressure
 from mayfly.node.broker.stream_markers import header_of
 from mayfly.node.broker.stream_offsets import with_offset
 from mayfly.node.broker.unacknowledged import DeliveryHolder
+from mayfly.node.content_header import HEADERS
 from mayfly.node.dead_letter.publisher_headers import as_shown
 from mayfly.node.shard.commands import encode_flow, encode_taken
 from mayfly.node.shard.message import OVERHEAD_BYTES, Message
