@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from mayfly.node import content_header
 from mayfly.node.amqp import content
 from mayfly.node.amqp.field_table import (
     DOUBLE,
@@ -18,26 +17,42 @@ from mayfly.node.amqp.field_table import (
     table,
     timestamp,
 )
+from mayfly.node.content_header import (
+    APP_ID,
+    CLUSTER_ID,
+    CONTENT_ENCODING,
+    CONTENT_TYPE,
+    CORRELATION_ID,
+    DELIVERY_MODE,
+    EXPIRATION,
+    HEADERS,
+    MESSAGE_ID,
+    MESSAGE_TYPE,
+    PRIORITY,
+    REPLY_TO,
+    TIMESTAMP,
+    USER_ID,
+)
 from mayfly.node.operating.views.json_values import json_value
 
 _DOUBLE: Final = struct.Struct(">d")
 _DEEPEST: Final = 32
 _HEADER_START: Final = (60).to_bytes(2, "big") + bytes(2)
 _SHORT_STRINGS: Final[dict[str, int]] = {
-    "content_type": content_header.CONTENT_TYPE,
-    "content_encoding": content_header.CONTENT_ENCODING,
-    "correlation_id": content_header.CORRELATION_ID,
-    "reply_to": content_header.REPLY_TO,
-    "expiration": content_header.EXPIRATION,
-    "message_id": content_header.MESSAGE_ID,
-    "type": content_header.MESSAGE_TYPE,
-    "user_id": content_header.USER_ID,
-    "app_id": content_header.APP_ID,
-    "cluster_id": content_header.CLUSTER_ID,
+    "content_type": CONTENT_TYPE,
+    "content_encoding": CONTENT_ENCODING,
+    "correlation_id": CORRELATION_ID,
+    "reply_to": REPLY_TO,
+    "expiration": EXPIRATION,
+    "message_id": MESSAGE_ID,
+    "type": MESSAGE_TYPE,
+    "user_id": USER_ID,
+    "app_id": APP_ID,
+    "cluster_id": CLUSTER_ID,
 }
-_OCTETS: Final[dict[str, int]] = {"delivery_mode": content_header.DELIVERY_MODE, "priority": content_header.PRIORITY}
+_OCTETS: Final[dict[str, int]] = {"delivery_mode": DELIVERY_MODE, "priority": PRIORITY}
 _FLAGS: Final[dict[str, int]] = {
-    **_SHORT_STRINGS, **_OCTETS, "timestamp": content_header.TIMESTAMP, "headers": content_header.HEADERS
+    **_SHORT_STRINGS, **_OCTETS, "timestamp": TIMESTAMP, "headers": HEADERS
 }  # fmt: skip
 
 
@@ -84,11 +99,11 @@ def content_header(properties: Mapping[str, Any], body_bytes: int) -> bytes:
         elif name in _OCTETS:
             changes[_OCTETS[name]] = _number(name, value, 1)
         elif name == "timestamp":
-            changes[content_header.TIMESTAMP] = _number(name, value, 8)
+            changes[TIMESTAMP] = _number(name, value, 8)
         elif name == "headers":
             if not isinstance(value, dict):
                 raise ValueError("properties.headers takes an object")
-            changes[content_header.HEADERS] = field_table(value).encode()
+            changes[HEADERS] = field_table(value).encode()
     bare = _HEADER_START + body_bytes.to_bytes(8, "big") + bytes(2)
     return content.replace_properties(bare, changes)
 
