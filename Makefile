@@ -217,8 +217,8 @@ lock:
 	@build/uv/bin/python requirements/add_hashes.py build/uv/bin/uv
 
 clean:
-	rm -rf $(VENV) build dist mayfly.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find cluster node tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -rf $(VENV) build dist mayflymq.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find bench cluster mayfly node simulation tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(ENVIRONMENT): requirements/lock.txt requirements/runtime.txt
 	@test -n "$(PYTHON)" || { echo "MayflyMQ needs Python 3.11 or newer; set PYTHON=/path/to/it" >&2; exit 1; }
@@ -255,7 +255,7 @@ $(SOURCE_LIST): FORCE | $(ENVIRONMENT)
 
 $(INSTALLED): $(ENVIRONMENT) $(SOURCE_LIST) $(SOURCES) pyproject.toml setup.py $(wildcard README.md) LICENSE
 	@echo "Building and installing mayfly ..."
-	@rm -rf build/lib* build/bdist* mayfly.egg-info
+	@rm -rf build/lib* build/bdist* mayflymq.egg-info
 	@$(PIP) install --no-deps --no-build-isolation --force-reinstall .
 	@$(BIN)/mayfly --version
 	@touch $@

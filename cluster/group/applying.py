@@ -137,7 +137,7 @@ class Applying:
         self, name: tuple[int, int, int], fed: bool, form: int, index: int, start: int, end: int
     ) -> bool:
         """Whether it has ended the session of this node, now. `name`: node, incarnation, sequence; `form`:
-        PIECE, WHOLE, 0, or that of what is no batch."""
+        PIECE, WHOLE, 0, or the form of a command that is not a batch."""
         node, incarnation, sequence = name
         admitted, ended = self.sessions.admit(node, incarnation, sequence, fed)
         if ended is not None:
@@ -190,8 +190,8 @@ class Applying:
         return None
 
     def _run(self, session: SessionKey | None, start: int, end: int) -> Sequence[object] | None:
-        """Commands of one batch, and their answers; None if it was cut short by what is no command (a defect: told, and
-        alike on all replicas)."""
+        """Commands of one batch, and their answers; None if it was cut short by bytes that are not a command (a
+        defect: logged, and the same on all replicas)."""
         try:
             return self.machine.apply(session, start, end)
         except BadCommand as error:

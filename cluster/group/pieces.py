@@ -52,7 +52,7 @@ class Pieces:
         self._fresh: list[int] = []
         """Entries with a WHOLE of which it was not asked yet whether anything in them lives."""
         self._dead: dict[int, None] = {}
-        """Of `rests`: what nothing but feeds needs, which are no part of the state."""
+        """Of `rests`: what nothing but feeds needs, which are not part of the state."""
         self._dropped: list[int] = []
         """Entries with pieces that nobody needs, to be told by `released`."""
 

@@ -76,7 +76,7 @@ class SilentReplicas:
 
 
 def decode_request(data: bytes) -> tuple[int, Rebuild] | None:
-    """The group, and what its silent replica waits for; None for bytes that are no request."""
+    """The group, and what its silent replica waits for; None for bytes that are not a request."""
     if len(data) != _REQUEST.size:
         return None
     group, last_index, term = _REQUEST.unpack(data)

@@ -124,8 +124,8 @@ class SessionTable:
         return self._end(node, incarnation, ENDED)
 
     def cut(self, node: int, incarnation: int) -> None:
-        """End an open session whose last batch was cut short by what is no command: nobody can say how far it went, and
-        whoever learns of it from a snapshot must know that."""
+        """End an open session whose last batch was cut short by bytes that are not a command: nobody can say how far it
+        went, and whoever learns of it from a snapshot must know that."""
         self._end(node, incarnation, CUT)
 
     def _end(self, node: int, incarnation: int, state: int) -> bool:

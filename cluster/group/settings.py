@@ -1,5 +1,6 @@
 """What all groups of a node share."""
 
+from dataclasses import dataclass
 from typing import Final
 
 from mayfly.cluster.group.pieces import PIECE_BYTES
@@ -16,37 +17,22 @@ new one.
 """
 
 
+@dataclass(slots=True, eq=False)
 class GroupSettings:
     """Settings of every group of a node. Ticks are calls of `Host.tick`. Commands that nobody waits for wait
     `unhurried_ms` at most for others to go with. A replica that was sent a snapshot which it can't read has
     none sent for `refusal_ms`. `piece_bytes`: of a large command in one entry (`cluster.group.pieces`)."""
 
-    def __init__(
-        self,
-        election_ticks: int,
-        heartbeat_ticks: int,
-        session_window: int,
-        batch_bytes: int,
-        entry_bytes: int,
-        repeat_after_ms: int,
-        session_timeout_ms: int,
-        compact_bytes: int,
-        compact_entries: int,
-        inflight_bytes: int,
-        unhurried_ms: int = 5,
-        refusal_ms: int = SNAPSHOT_REFUSED_FOR_MS,
-        piece_bytes: int = PIECE_BYTES,
-    ) -> None:
-        self.election_ticks: int = election_ticks
-        self.heartbeat_ticks: int = heartbeat_ticks
-        self.session_window: int = session_window
-        self.batch_bytes: int = batch_bytes
-        self.entry_bytes: int = entry_bytes
-        self.repeat_after_ms: int = repeat_after_ms
-        self.session_timeout_ms: int = session_timeout_ms
-        self.compact_bytes: int = compact_bytes
-        self.compact_entries: int = compact_entries
-        self.inflight_bytes: int = inflight_bytes
-        self.unhurried_ms: int = unhurried_ms
-        self.refusal_ms: int = refusal_ms
-        self.piece_bytes: int = piece_bytes
+    election_ticks: int
+    heartbeat_ticks: int
+    session_window: int
+    batch_bytes: int
+    entry_bytes: int
+    repeat_after_ms: int
+    session_timeout_ms: int
+    compact_bytes: int
+    compact_entries: int
+    inflight_bytes: int
+    unhurried_ms: int = 5
+    refusal_ms: int = SNAPSHOT_REFUSED_FOR_MS
+    piece_bytes: int = PIECE_BYTES

@@ -7,11 +7,11 @@ from mayfly.cluster.group.sessions import SessionKey
 
 
 class BadCommand(Exception):
-    """Bytes that are no command: the rest of that batch is passed over, on every replica alike."""
+    """Bytes that are not a command: every replica passes over the rest of that batch."""
 
 
 class BadSnapshot(Exception):
-    """Bytes that are no snapshot of a group's state. Whoever was to become what they say stays what it is."""
+    """Bytes that are not a snapshot of a group's state. The state machine that was given them has not changed."""
 
 
 class SnapshotSteps(Protocol):

@@ -76,8 +76,8 @@ class Spread:
         return found + (elsewhere > 0)
 
     def likeness(self, node: int) -> tuple[int, Domain]:
-        """Nodes that are no voters and have the same are as good in the place of any: the least domain of theirs that
-        has voters."""
+        """Nodes that do not vote and have the same likeness can replace each other: the least domain of theirs that has
+        voters."""
         domains = self._domains[node]
         found: tuple[int, Domain] = (-1, 0)
         for level in range(self._levels):

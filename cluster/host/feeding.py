@@ -1,6 +1,6 @@
 """How sessions of nodes without a replica are told what became of their commands (pure).
 
-    LEADS     leader -> nodes that are no members of the group    (group u16, term u64, last index u64)*
+    LEADS     leader -> nodes that are not in the group           (group u16, term u64, last index u64)*
     RESUME    node -> leader     tell me from behind my cursor     group u16, incarnation u64, cursor u64
     FEED      leader -> node     what lies behind `after`          group u16, incarnation u64, after u64, up to u64,
                                                                    number u32, last u8, part
@@ -86,7 +86,7 @@ class Feeding:
         self._codec = codec
         self._send = send
         self._leaders: dict[int, Leader] = {}
-        """Of groups, as their leaders say to those who are no members."""
+        """Of groups, as their leaders say to nodes that are not members."""
         self._excluded_at: dict[int, int] = {}
         """How long the log was when such a leader said so."""
         self._fed: dict[int, _Fed] = {}

@@ -70,7 +70,7 @@ class GroupHeartbeats:
         answers = self._answers.setdefault(peer, {})
         for id, term, commit in _HEARTBEAT.iter_unpack(data):
             group = self._groups.get(id)
-            if group is None or group.rebuild is not None or not group.raw.hear_beat(peer, term, commit):
+            if group is None or group.rebuild is not None or not group.raw.take_heartbeat(peer, term, commit):
                 messages.append((id, RaftMessage(MessageType.HEARTBEAT, self._node, peer, term, commit=commit)))
                 continue
             answers[id] = term
@@ -85,7 +85,7 @@ class GroupHeartbeats:
         messages: list[GroupMessage] = []
         for id, term in _ANSWER.iter_unpack(data):
             group = self._groups.get(id)
-            if group is None or not group.raw.hear_beat_answer(peer, term):
+            if group is None or not group.raw.take_heartbeat_response(peer, term):
                 messages.append((id, RaftMessage(MessageType.HEARTBEAT_RESP, self._node, peer, term)))
         return messages
 

@@ -18,6 +18,7 @@ anything.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
@@ -46,39 +47,42 @@ NO_LOADS: Final[Mapping[int, int]] = MappingProxyType({})
 NONE_MOVING: Final[Mapping[int, Collection[int]]] = MappingProxyType({})
 
 
+@dataclass(slots=True, eq=False)
 class Situation:
-    """What the next changes follow from."""
+    """What the next changes follow from.
 
-    def __init__(
-        self,
-        plan: Mapping[int, Sequence[int]],
-        nodes: Sequence[int],
-        replication_factor: int,
-        domains: Mapping[int, Path],
-        pinned: Collection[int] = (),
-        away: Collection[int] = (),
-        down: Collection[int] = (),
-        loads: Mapping[int, int] = NO_LOADS,
-        moving: Mapping[int, Collection[int]] = NONE_MOVING,
-        domains_known: bool = True,
-    ) -> None:
-        """`nodes` are those that may vote, of them those in `away` were silent for too long. Nodes in `down`, be they
-        among them or not, are not there at the moment. `loads` are groups' loads in thousandths of a core. `moving`
-        maps groups that do not have the voters of the plan yet, as far as is known, to those they have; to nobody if
-        that is not known. Unless `domains_known`, nothing is moved only to be spread or evened out."""
-        self.plan: Mapping[int, Sequence[int]] = plan
-        self.nodes: list[int] = sorted(nodes)
-        self.count: int = min(replication_factor, len(nodes))
-        self.domains: FailureDomains = FailureDomains(
-            sorted({*nodes, *(node for voters in plan.values() for node in voters)}), domains
+    `nodes` are those that may vote, of them those in `away` were silent for too long. Nodes in `down`, be they among
+    them or not, are not there at the moment. `failure_domains` says where nodes are. `loads` are groups' loads in
+    thousandths of a core. `moving` maps groups that do not have the voters of the plan yet, as far as is known, to
+    those they have; to nobody if that is not known. Unless `domains_known`, nothing is moved only to be spread or
+    evened out."""
+
+    plan: Mapping[int, Sequence[int]]
+    nodes: Sequence[int]
+    replication_factor: int
+    failure_domains: Mapping[int, Path]
+    pinned: Collection[int] = ()
+    away: Collection[int] = ()
+    down: Collection[int] = ()
+    loads: Mapping[int, int] = field(default_factory=lambda: NO_LOADS)
+    moving: Mapping[int, Collection[int]] = field(default_factory=lambda: NONE_MOVING)
+    domains_known: bool = True
+    count: int = field(init=False)
+    """How many voters a group is to have."""
+    domains: FailureDomains = field(init=False)
+    missing: set[int] = field(init=False)
+    usable: list[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.nodes = sorted(self.nodes)
+        self.count = min(self.replication_factor, len(self.nodes))
+        self.domains = FailureDomains(
+            sorted({*self.nodes, *(node for voters in self.plan.values() for node in voters)}), self.failure_domains
         )
-        self.pinned: set[int] = set(pinned)
-        self.missing: set[int] = {*away, *down}
-        self.usable: list[int] = [node for node in self.nodes if node not in self.missing]
-        self.away: set[int] = set(away)
-        self.loads: Mapping[int, int] = loads
-        self.moving: Mapping[int, Collection[int]] = moving
-        self.domains_known: bool = domains_known
+        self.pinned = set(self.pinned)
+        self.away = set(self.away)
+        self.missing = {*self.away, *self.down}
+        self.usable = [node for node in self.nodes if node not in self.missing]
 
     def weight(self, group: int) -> int:
         """What a vote or a leadership of the group weighs."""

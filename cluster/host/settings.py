@@ -1,10 +1,12 @@
 """What a host needs to know."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from mayfly.cluster.group.settings import GroupSettings
 
 
+@dataclass(slots=True, eq=False)
 class HostSettings:
     """What a host needs to know; times in ms.
 
@@ -14,24 +16,15 @@ class HostSettings:
     of every group, and not of the catalog alone.
     """
 
-    def __init__(
-        self,
-        node: int,
-        nodes: Sequence[int],
-        replication_factor: int,
-        tick_ms: int,
-        election_timeout_ms: int,
-        clock_bound_ms: int,
-        group: GroupSettings,
-        bootstrap: bool = True,
-        everywhere: bool = False,
-    ) -> None:
-        self.node: int = node
-        self.nodes: list[int] = sorted(nodes)
-        self.replication_factor: int = replication_factor
-        self.tick_ms: int = tick_ms
-        self.election_timeout_ms: int = election_timeout_ms
-        self.clock_bound_ms: int = clock_bound_ms
-        self.group: GroupSettings = group
-        self.bootstrap: bool = bootstrap
-        self.everywhere: bool = everywhere
+    node: int
+    nodes: Sequence[int]
+    replication_factor: int
+    tick_ms: int
+    election_timeout_ms: int
+    clock_bound_ms: int
+    group: GroupSettings
+    bootstrap: bool = True
+    everywhere: bool = False
+
+    def __post_init__(self) -> None:
+        self.nodes = sorted(self.nodes)

@@ -72,7 +72,7 @@ def check_message(raft: Raft, message: RaftMessage, async_storage_writes: bool) 
     if not 0 < from_ <= MAX_NODE_ID or (message.to != raft.id and message.to != 0):
         raise RaftError(f"a message from {from_} to {message.to} came to {raft.id}")
     if sender == _RESPONSE and from_ not in raft.tracker.progress:
-        raise UnknownPeer(f"{MESSAGE_TYPE_NAMES[kind]} came from {from_}, which is no member")
+        raise UnknownPeer(f"{MESSAGE_TYPE_NAMES[kind]} came from {from_}, which is not a member")
     if from_ == raft.id and not (
         kind == MessageType.TRANSFER_LEADER or (sender == _RESPONSE and async_storage_writes)
     ):

@@ -20,7 +20,7 @@ class ProposalDropped(RaftError):
 
 
 class UnknownPeer(RaftError):
-    """A response came from a node that is no member of the group (any more)."""
+    """A response came from a node that is not, or no longer, a member of the group."""
 
 
 class ConfChangeError(RaftError):

@@ -181,7 +181,7 @@ class RawNode:
                 due.append((node_id, commit))
         return due
 
-    def hear_beat(self, leader_id: int, term: int, commit: int) -> bool:
+    def take_heartbeat(self, leader_id: int, term: int, commit: int) -> bool:
         """A heartbeat that asks nothing: the same as to `step` its message, but that the caller answers. False, and
         nothing done, unless it is of the leader that this node follows and about entries that it has."""
         raft = self.raft
@@ -196,7 +196,7 @@ class RawNode:
         raft.raft_log.commit_to(commit)
         return True
 
-    def hear_beat_answer(self, node_id: int, term: int) -> bool:
+    def take_heartbeat_response(self, node_id: int, term: int) -> bool:
         """The answer to a heartbeat that asked nothing: the same as to `step` its message. False, and nothing done,
         unless this node leads in that term and the other one needs nothing."""
         raft = self.raft
@@ -331,7 +331,7 @@ class RawNode:
         return progress is not None and progress.state == ProgressState.REPLICATE
 
     def matched(self, node_id: int) -> int:
-        """The last index known to be on a member's disk (section 5.3: matchIndex); 0 for who is no member."""
+        """The last index known to be on a member's disk (section 5.3: matchIndex); 0 if it is not a member."""
         progress = self.raft.tracker.progress.get(node_id)
         return 0 if progress is None else progress.match
 

@@ -162,8 +162,8 @@ class RecordedNode(RawNode):
         self._record(step)
         return due
 
-    def hear_beat(self, leader_id: int, term: int, commit: int) -> bool:
-        heard = super().hear_beat(leader_id, term, commit)
+    def take_heartbeat(self, leader_id: int, term: int, commit: int) -> bool:
+        heard = super().take_heartbeat(leader_id, term, commit)
         if heard:
             message = RaftMessage(MessageType.HEARTBEAT, self.raft.id, leader_id, term, commit=commit)
             self._record(self._note("step", message))

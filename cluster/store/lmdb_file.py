@@ -60,16 +60,15 @@ class Tree:
     __slots__ = ("branches", "depth", "entries", "flags", "leaves", "overflows", "page_bytes", "root")
 
     def __init__(self, record: bytes) -> None:
-        self.page_bytes: int
-        self.flags: int
-        self.depth: int
-        self.branches: int
-        self.leaves: int
-        self.overflows: int
-        self.entries: int
-        self.root: int
-        self.page_bytes, self.flags, self.depth, *counts = _TREE.unpack(record)
-        self.branches, self.leaves, self.overflows, self.entries, self.root = counts
+        page_bytes, flags, depth, branches, leaves, overflows, entries, root = _TREE.unpack(record)
+        self.page_bytes: int = page_bytes
+        self.flags: int = flags
+        self.depth: int = depth
+        self.branches: int = branches
+        self.leaves: int = leaves
+        self.overflows: int = overflows
+        self.entries: int = entries
+        self.root: int = root
 
 
 class Meta:

@@ -23,7 +23,7 @@ class TurnedAway(Refused):
 
 
 class Authentication:
-    """Asks for the cluster secret, and tells the peer port who is no stranger any more."""
+    """Asks for the cluster secret, and tells the peer port who has proven it."""
 
     def __init__(self, port: PeerPort, known: ClusterSecrets, complaints: Complaints) -> None:
         self.node_id = 0

@@ -1,6 +1,7 @@
 """The peer address of a node that is nobody yet: who asks it for a place is told how things stand, and no more."""
 
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from typing import Final
 
 import grpc
@@ -37,7 +38,7 @@ class JoinListener:
         self._authentication = Authentication(self._peer_port, known, complaints)
         self._tls = tls
         self._answer = answer
-        self._server: grpc.aio.Server | None = None
+        self._server_end = AsyncExitStack()
 
     async def open(self) -> None:
         """Listen. Raises OSError: address taken, TLS files unusable."""
@@ -55,15 +56,13 @@ class JoinListener:
         await self._peer_port.open()
         self._peer_port.serve(server, credentials)
         await server.start()
-        self._server = server
+        self._server_end.push_async_callback(server.stop, _ANSWERS_LEAVE_S)
         self._peer_port.begin()
 
     async def close(self) -> None:
         """Listen no more."""
         await self._peer_port.end()
-        server, self._server = self._server, None
-        if server is not None:
-            await server.stop(_ANSWERS_LEAVE_S)
+        await self._server_end.aclose()
         await self._peer_port.close()
 
     async def _not_yet(self, _: object, context: grpc.aio.ServicerContext) -> bytes:

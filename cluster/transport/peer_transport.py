@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -44,13 +44,13 @@ class TransportSettings:
 
     listen_address: str
     """"host:port"; port 0 means any."""
+    snapshot_folder: Path
+    """For snapshots that have not come whole. The next start goes on with them."""
     frames_address: tuple[str, int] | None = None
     """Where peers bring their frames; None: at any port of the host that is listened on."""
     tls: TlsFiles | None = None
     known: ClusterSecrets = NO_SECRET
     """The cluster secret, which peers have to prove if it is demanded."""
-    snapshot_folder: Path | None = None
-    """For snapshots that have not come whole; without it they are given up at `PeerTransport.stop`."""
     snapshot_bytes_per_second: int = 0
     """How much of snapshots may be sent, to all peers together; 0: as much as goes."""
 
@@ -72,61 +72,64 @@ class PeerTransport:
         admission: Admission | None = None,
     ) -> None:
         """`peers` maps node ids to "host:port"; this node's own id in it is passed over. Without `admission` they alone
-        are let in."""
+        are let in. Raises `OSError`: TLS files unusable."""
         complaints = Complaints()
         self._peer_port = PeerPort(settings.listen_address, complaints)
         self._authentication = Authentication(self._peer_port, settings.known, complaints)
         self._authentication.node_id = local.node_id
         self._settings = settings
         self._pace = Pace(settings.snapshot_bytes_per_second)
-        self._temporary_folder: tempfile.TemporaryDirectory[str] | None = None
-        self._spool: SnapshotSpool | None = None
+        self._node_tls = None if settings.tls is None else NodeTls(settings.tls)
+        self._spool = SnapshotSpool(settings.snapshot_folder)
         self._executor = ThreadPoolExecutor(SNAPSHOT_THREADS, "snapshots")
         self._local = local
         self._addresses = dict(peers)
         self._events = events
         self._admission: Admission = admission or OpenAdmission()
         self._links: dict[int, PeerLink] = {}
-        self._server: grpc.aio.Server | None = None
-        self._frame_listener: FrameListener | None = None
-        self._node_tls: NodeTls | None = None
         self.counters: dict[int, PeerCounters] = {}
         """Traffic by peer, kept over reconnections."""
-        self.port = 0
-        """The port that is listened on, known after `start`."""
-        self.frames_port = 0
-        """The port for frames, known after `start`."""
+        self._incoming = self._make_incoming()
+        context = None if self._node_tls is None else self._node_tls.server_context
+        self._frame_listener = FrameListener(
+            self._incoming.redeem, local.protocols, self._incoming.complaints, context
+        )
+        self._listens = False
+        self._server_end = AsyncExitStack()
 
-    async def start(self) -> None:
-        """Listen, and begin to connect to peers. Raises `OSError`: address taken, TLS files or folder unusable; then,
-        too, `stop` closes what is open."""
-        tls = self._settings.tls
-        self._node_tls = None if tls is None else NodeTls(tls)
-        folder = self._settings.snapshot_folder
-        if folder is None:
-            self._temporary_folder = tempfile.TemporaryDirectory(prefix="mayfly-snapshots-")
-            folder = Path(self._temporary_folder.name)
-        self._spool = SnapshotSpool(folder)
-        self._spool.start()
+    def _make_incoming(self) -> Incoming:
         handshake = Handshake(self._local, self._admission, self.counters.get, self._let_in)
         intakes = Intakes(self._local.node_id, self.counters.get, handshake.refuse_stranger, self._events.on_frame)
         snapshots = SnapshotReceiver(handshake, self._authentication, intakes, self._spool, self._executor)
-        incoming = Incoming(
+        return Incoming(
             handshake, self._authentication, intakes, snapshots, self._greeted, self._node_tls is not None
         )
-        context = None if self._node_tls is None else self._node_tls.server_context
-        self._frame_listener = FrameListener(incoming.redeem, self._local.protocols, incoming.complaints, context)
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on, once it is started."""
+        return self._peer_port.port
+
+    @property
+    def frames_port(self) -> int:
+        """The port for frames, once it is started."""
+        return self._frame_listener.port
+
+    async def start(self) -> None:
+        """Listen, and begin to connect to peers. Raises `OSError`: address taken, folder unusable; then, too, `stop`
+        closes what is open."""
+        self._spool.start()
         host, port = self._settings.frames_address or (host_of(self._settings.listen_address), 0)
         await self._frame_listener.start(host, port)
-        self.frames_port = incoming.frames_port = self._frame_listener.port
+        self._incoming.frames_port = self.frames_port
         await self._peer_port.open()
-        self.port = self._peer_port.port
         server = grpc.aio.server(options=options.server_options(), compression=options.compression())
-        server.add_generic_rpc_handlers((incoming.handlers(),))
+        server.add_generic_rpc_handlers((self._incoming.handlers(),))
         self._peer_port.serve(server, None if self._node_tls is None else self._node_tls.server_credentials)
         self._count_peers()
         await server.start()
-        self._server = server
+        self._server_end.push_async_callback(server.stop, None)
+        self._listens = True
         self._peer_port.begin()
         log.info("listening for peers on port %d, for their frames on port %d", self.port, self.frames_port)
         self._open_links()
@@ -142,18 +145,13 @@ class PeerTransport:
         for link in links.values():
             await link.stop()
         await self._peer_port.end()
-        server, self._server = self._server, None
-        if server is not None:
-            await server.stop(None)
+        self._listens = False
+        await self._server_end.aclose()
         await self._peer_port.close()
-        if self._frame_listener is not None:
-            await self._frame_listener.stop()
+        await self._frame_listener.stop()
         # Nobody reads the log or writes to the folder after this.
         await asyncio.get_running_loop().run_in_executor(None, self._executor.shutdown)
-        if self._spool is not None:
-            self._spool.stop()
-        if self._temporary_folder is not None:
-            self._temporary_folder.cleanup()
+        self._spool.stop()
 
     def send(self, peer: int, frame: Frame) -> None:
         """Send a frame, never blocking; it belongs to the transport from here on.
@@ -183,7 +181,7 @@ class PeerTransport:
                     self._events.on_down(peer)
                 await link.stop()
         self._count_peers()
-        if self._server is not None:
+        if self._listens:
             self._open_links()
 
     def _let_in(self, peer: int, address: str) -> None:

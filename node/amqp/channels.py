@@ -114,7 +114,7 @@ class Channels:
             raise ProtocolError(NOT_ALLOWED, refusal)
 
     def _method(self, channel: Channel, payload: bytes) -> None:
-        """A method that is no settlement, or a settlement or publish that may not come now."""
+        """A method other than a settlement, or a settlement or publish that may not come now."""
         class_id, method_id = method_ids(payload)
         happening = ON_CHANNELS.get(class_id << 16 | method_id, RECEIVE_OTHER_METHOD)
         if class_id == _CHANNEL:

@@ -185,7 +185,7 @@ class Connection:
             self._move(states.RECEIVE_CLOSE_OK)
             self._finish()
 
-    # -- frames that are no messages and settlements ----------------------------
+    # -- frames other than messages and settlements ----------------------------
 
     def _other_frame(self, kind: int, channel_id: int, payload: bytes) -> None:
         """A frame that the reader does not handle."""

@@ -1,8 +1,6 @@
 """A message as the wire carries it, and quick looks into its content header.  HOT.
 
-The content header payload (AMQP 0-9-1 section 4.2.6.1) is: class id (2 octets), weight (2), body size (8),
-property flags (2), then the properties whose flag is set, in the order of their flags from the highest.
-Nothing here decodes more than what is asked for.
+How a content header is laid out: `node.content_header`. Nothing here decodes more than what is asked for.
 """
 
 import struct
@@ -17,24 +15,28 @@ from mayfly.node.amqp.field_table import (
     table_to_python,
     timestamp_to_python,
 )
+from mayfly.node.content_header import (
+    APP_ID,
+    CLUSTER_ID,
+    CONTENT_ENCODING,
+    CONTENT_TYPE,
+    CORRELATION_ID,
+    DELIVERY_MODE,
+    EXPIRATION,
+    FLAGS_AT,
+    HEADERS,
+    MESSAGE_ID,
+    MESSAGE_TYPE,
+    MORE_FLAGS,
+    PRIORITY,
+    PROPERTIES_AT,
+    REPLY_TO,
+    TIMESTAMP,
+    USER_ID,
+)
 
 BASIC_CLASS_ID: Final = 60
 
-CONTENT_TYPE: Final = 0x8000
-CONTENT_ENCODING: Final = 0x4000
-HEADERS: Final = 0x2000
-DELIVERY_MODE: Final = 0x1000
-PRIORITY: Final = 0x0800
-CORRELATION_ID: Final = 0x0400
-REPLY_TO: Final = 0x0200
-EXPIRATION: Final = 0x0100
-MESSAGE_ID: Final = 0x0080
-TIMESTAMP: Final = 0x0040
-MESSAGE_TYPE: Final = 0x0020
-USER_ID: Final = 0x0010
-APP_ID: Final = 0x0008
-CLUSTER_ID: Final = 0x0004
-MORE_FLAGS: Final = 0x0001
 _NO_PROPERTY: Final = 0x0002
 
 _SHORT_STRING: Final = -1
@@ -74,8 +76,6 @@ _NAMES: Final[dict[int, str]] = {
     CLUSTER_ID: "cluster_id",
 }
 _BEFORE_EXPIRATION: Final = 0xFE00
-_FLAGS_AT: Final = 12
-_PROPERTIES_AT: Final = 14
 _LENGTH: Final = struct.Struct(">I")
 
 
@@ -89,10 +89,10 @@ def check_header(header: bytes) -> None:
     Raises MalformedHeaderError.  A header that passes never makes another function of this module raise.
     """
     end = len(header)
-    if end < _PROPERTIES_AT:
+    if end < PROPERTIES_AT:
         raise MalformedHeaderError("the content header is too short")
-    flags = header[_FLAGS_AT] << 8 | header[_FLAGS_AT + 1]
-    at = _PROPERTIES_AT
+    flags = header[FLAGS_AT] << 8 | header[FLAGS_AT + 1]
+    at = PROPERTIES_AT
     if flags:
         if flags & MORE_FLAGS:
             raise MalformedHeaderError("properties that class basic does not have")
@@ -123,10 +123,10 @@ def check_header(header: bytes) -> None:
 
 def property_span(header: bytes, wanted: int) -> tuple[int, int]:
     """Start and end of one property's octets (with their length octets) in a header; (-1, -1) if absent."""
-    flags = header[_FLAGS_AT] << 8 | header[_FLAGS_AT + 1]
+    flags = header[FLAGS_AT] << 8 | header[FLAGS_AT + 1]
     if not flags & wanted:
         return -1, -1
-    at = _PROPERTIES_AT
+    at = PROPERTIES_AT
     for flag, size in _LAYOUT:
         if not flags & flag:
             continue
@@ -149,10 +149,10 @@ def replace_properties(header: bytes, changes: dict[int, bytes | None]) -> bytes
     `changes` maps a property's flag to its octets as on the wire: `short_string(...)`, `FieldTable.encode()`,
     one octet for delivery mode and priority, eight for the timestamp.
     """
-    flags = header[_FLAGS_AT] << 8 | header[_FLAGS_AT + 1]
+    flags = header[FLAGS_AT] << 8 | header[FLAGS_AT + 1]
     parts: list[bytes] = [b""]
     new_flags = flags & _NO_PROPERTY
-    at = _PROPERTIES_AT
+    at = PROPERTIES_AT
     for flag, size in _LAYOUT:
         start = at
         if flags & flag:
@@ -167,7 +167,7 @@ def replace_properties(header: bytes, changes: dict[int, bytes | None]) -> bytes
         if value is not None:
             new_flags |= flag
             parts.append(value)
-    parts[0] = header[:_FLAGS_AT] + new_flags.to_bytes(2, "big")
+    parts[0] = header[:FLAGS_AT] + new_flags.to_bytes(2, "big")
     return b"".join(parts)
 
 
@@ -185,8 +185,8 @@ def decode_properties(header: bytes) -> Basic.Properties:
     A timestamp that no datetime can hold is left out; text that is not UTF-8 gets replacement characters.
     """
     properties = Basic.Properties()
-    flags = header[_FLAGS_AT] << 8 | header[_FLAGS_AT + 1]
-    at = _PROPERTIES_AT
+    flags = header[FLAGS_AT] << 8 | header[FLAGS_AT + 1]
+    at = PROPERTIES_AT
     for flag, size in _LAYOUT:
         if not flags & flag:
             continue
@@ -248,7 +248,7 @@ class Content:
     def has_property(self, flag: int) -> bool:
         """Whether a property (one of the flags of this module) is present."""
         header = self.header
-        return (header[_FLAGS_AT] << 8 | header[_FLAGS_AT + 1]) & flag != 0
+        return (header[FLAGS_AT] << 8 | header[FLAGS_AT + 1]) & flag != 0
 
     def short_property(self, flag: int) -> bytes | None:
         """The octets of a property that is a short string (user_id, reply_to, message_id ...), or None."""
@@ -258,13 +258,13 @@ class Content:
     def expiration_bytes(self) -> bytes | None:
         """The `expiration` property as the client wrote it (RULES T2), or None."""
         header = self.header
-        flags = header[_FLAGS_AT] << 8 | header[_FLAGS_AT + 1]
+        flags = header[FLAGS_AT] << 8 | header[FLAGS_AT + 1]
         if not flags & EXPIRATION:
             return None
         if flags & _BEFORE_EXPIRATION:
             start, stop = property_span(header, EXPIRATION)
             return header[start + 1 : stop]
-        return header[_PROPERTIES_AT + 1 : _PROPERTIES_AT + 1 + header[_PROPERTIES_AT]]
+        return header[PROPERTIES_AT + 1 : PROPERTIES_AT + 1 + header[PROPERTIES_AT]]
 
     def headers_bytes(self) -> bytes | None:
         """The headers table with its length octets, as on the wire, or None."""
@@ -279,7 +279,7 @@ class Content:
     def may_have_copies(self) -> bool:
         """False if there is certainly neither a CC nor a BCC header; looks at octets, decodes nothing."""
         header = self.header
-        if not header[_FLAGS_AT] & (HEADERS >> 8):
+        if not header[FLAGS_AT] & (HEADERS >> 8):
             return False
         return b"\x02CC" in header or b"\x03BCC" in header
 

@@ -88,7 +88,7 @@ EMPTY_TABLE_BYTES: Final = 4
 
 
 class MalformedTableError(ValueError):
-    """Octets that are no field table: cut short, of an unknown type, or nested too deeply."""
+    """Octets that are not a field table: cut short, of an unknown type, or nested too deeply."""
 
 
 def check_table(data: bytes, start: int, end: int, depth: int = 0) -> None:

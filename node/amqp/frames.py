@@ -209,7 +209,7 @@ class FrameReader:
             self._keep(data, offset)
 
     def _handle(self, kind: int, channel_id: int, payload: bytes) -> None:
-        """A whole frame that is no publish and no settlement."""
+        """A whole frame that is neither a publish nor a settlement."""
         channel = self.channels.get(channel_id)
         if channel is None or kind in (METHOD, HEARTBEAT):
             self.other_frame(kind, channel_id, payload)

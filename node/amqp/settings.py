@@ -1,5 +1,6 @@
 """What a server tells its clients and allows them."""
 
+from dataclasses import dataclass
 from typing import Final
 
 from mayfly.node.version import RABBITMQ_VERSION, VERSION
@@ -23,6 +24,7 @@ SERVER_CAPABILITIES: Final[tuple[str, ...]] = (
 CLUSTER_NAME: Final = "mayfly"
 
 
+@dataclass(slots=True, eq=False)
 class ConnectionSettings:
     """Limits and names of the server's side; the defaults are RabbitMQ's. `version` is RabbitMQ's, too: clients go by
     it (RULES Q4); which MayflyMQ it is stands in `platform`, as RabbitMQ has its Erlang there.
@@ -31,43 +33,27 @@ class ConnectionSettings:
     max_message_bytes bounds a body.
     """
 
-    def __init__(
-        self,
-        version: str = RABBITMQ_VERSION,
-        product: str = "MayflyMQ",
-        cluster_name: str = CLUSTER_NAME,
-        platform: str = f"MayflyMQ {VERSION}, Python",
-        copyright_notice: str = "MayflyMQ contributors",
-        information: str = "Licensed under the Apache License 2.0",
-        mechanisms: tuple[str, ...] = ("PLAIN", "AMQPLAIN"),
-        capabilities: tuple[str, ...] = SERVER_CAPABILITIES,
-        channel_max: int = 2047,
-        frame_max_bytes: int = 131_072,
-        heartbeat_seconds: int = 60,
-        max_message_bytes: int = 16_777_216,
-        initial_frame_max_bytes: int = 8_192,
-        handshake_timeout_ms: int = 10_000,
-        closing_timeout_ms: int = 30_000,
-    ) -> None:
-        if frame_max_bytes < MIN_FRAME_BYTES:
+    version: str = RABBITMQ_VERSION
+    product: str = "MayflyMQ"
+    cluster_name: str = CLUSTER_NAME
+    platform: str = f"MayflyMQ {VERSION}, Python"
+    copyright_notice: str = "MayflyMQ contributors"
+    information: str = "Licensed under the Apache License 2.0"
+    mechanisms: tuple[str, ...] = ("PLAIN", "AMQPLAIN")
+    capabilities: tuple[str, ...] = SERVER_CAPABILITIES
+    channel_max: int = 2047
+    frame_max_bytes: int = 131_072
+    heartbeat_seconds: int = 60
+    max_message_bytes: int = 16_777_216
+    initial_frame_max_bytes: int = 8_192
+    handshake_timeout_ms: int = 10_000
+    closing_timeout_ms: int = 30_000
+
+    def __post_init__(self) -> None:
+        if self.frame_max_bytes < MIN_FRAME_BYTES:
             raise ValueError(f"frame_max_bytes must be at least {MIN_FRAME_BYTES}")
-        if channel_max < 1:
+        if self.channel_max < 1:
             raise ValueError("channel_max must be at least 1")
-        self.version = version
-        self.product = product
-        self.cluster_name = cluster_name
-        self.platform = platform
-        self.copyright_notice = copyright_notice
-        self.information = information
-        self.mechanisms = mechanisms
-        self.capabilities = capabilities
-        self.channel_max = channel_max
-        self.frame_max_bytes = frame_max_bytes
-        self.heartbeat_seconds = heartbeat_seconds
-        self.max_message_bytes = max_message_bytes
-        self.initial_frame_max_bytes = initial_frame_max_bytes
-        self.handshake_timeout_ms = handshake_timeout_ms
-        self.closing_timeout_ms = closing_timeout_ms
 
     def server_properties(self) -> dict[str, object]:
         """The table of connection.start."""

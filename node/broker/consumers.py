@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
-from mayfly.node.amqp.content import HEADERS, Content, property_span, replace_properties
+from mayfly.node.amqp.content import Content, property_span, replace_properties
 from mayfly.node.amqp.field_table import FieldTable, long_integer
 from mayfly.node.broker.client import ClientChannel
 from mayfly.node.broker.cluster_facade import OnDone, ShardHandle
@@ -12,6 +12,10 @@ from mayfly.node.broker.pressure import Pressure
 from mayfly.node.broker.stream_markers import header_of
 from mayfly.node.broker.stream_offsets import with_offset
 from mayfly.node.broker.unacknowledged import DeliveryHolder
+from mayfly.node.catalog import QueueRecord
+from mayfly.node.catalog.arguments import queue_type
+from mayfly.node.catalog.streams import STREAM
+from mayfly.node.content_header import HEADERS
 from mayfly.node.dead_letter.publisher_headers import as_shown
 from mayfly.node.shard.commands import encode_flow, encode_taken
 from mayfly.node.shard.message import OVERHEAD_BYTES, Message
@@ -24,6 +28,15 @@ _REPORTS: Final = 4
 that."""
 
 
+class ConsumerLimits(NamedTuple):
+    """What a consumer was attached with."""
+
+    prefetch: int
+    """How many messages it may hold, 0 for no limit."""
+    window_bytes: int
+    """The shard gives it no more than this beyond what it has said was taken; 0 for no limit."""
+
+
 class Consumer:
     """One basic.consume: a consumer tag on a channel, attached to a queue of a shard."""
 
@@ -32,13 +45,11 @@ class Consumer:
         channel: ClientChannel,
         pressure: Pressure,
         tag: str,
+        record: QueueRecord,
         holder: DeliveryHolder,
         handle: ShardHandle,
         no_ack: bool,
-        counts_deliveries: bool,
-        prefetch: int = 0,
-        window_bytes: int = 0,
-        is_stream: bool = False,
+        limits: ConsumerLimits,
     ) -> None:
         self.channel: ClientChannel = channel
         self._pressure: Pressure = pressure
@@ -47,15 +58,14 @@ class Consumer:
         self.holder: DeliveryHolder = holder
         self.handle: ShardHandle = handle
         self.no_ack: bool = no_ack
-        # How many messages it may hold, 0 for no limit.
-        self.prefetch: int = prefetch
+        # See `ConsumerLimits`.
+        self.prefetch: int = limits.prefetch
         # Replicated queues tell how often a message came back, transient ones do not.
-        self.counts_deliveries: bool = counts_deliveries
+        self.counts_deliveries: bool = record.replicated
         # Of a stream: each message says its offset.
-        self.is_stream: bool = is_stream
+        self.is_stream: bool = queue_type(record.arguments) == STREAM
         self.paused: bool = False
-        # As it was attached with: the shard gives it no more than this beyond what it has said was taken. 0 for none.
-        self.window_bytes: int = window_bytes
+        self.window_bytes: int = limits.window_bytes
         self._taken_bytes = 0
         self._reported_bytes = 0
 

@@ -1,7 +1,7 @@
 """When a publish is due: the headers `x-deliver-at` and `x-delay` (RULES S2).
 
 They mean something only where a queue that the message goes to allows schedules, or, `x-delay`, where the message comes
-to a delayed exchange (S1); then one that is no time is refused, as `expiration` is, and nothing is stored.
+to a delayed exchange (S1); then a value that is not a time is refused, as `expiration` is, and nothing is stored.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def is_delayed(content: Content) -> bool:
 def due_of(content: Content, now_ms: int) -> tuple[int, int] | None:
     """AFTER or AT, and ms, as `encode_publish_later` takes them; None for a message that says nothing of it.
 
-    ``now_ms``: about what time it is, 0 if that isn't known yet. Raises AmqpError 406 for what is no time, or one that
-    is more than ten years away.
+    ``now_ms``: about what time it is, 0 if that isn't known yet. Raises AmqpError 406 for a value that is not a time,
+    or for one more than ten years away.
     """
     header = content.header
     if _NAMES[0] not in header and _NAMES[1] not in header:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from mayfly.node.broker.client import Client
 from mayfly.node.broker.cluster_facade import ClusterFacade
@@ -21,45 +22,29 @@ from mayfly.node.broker.unfinished_messages import UnfinishedMessages
 from mayfly.node.broker.waiting_events import WaitingEvents
 
 
+@dataclass(slots=True, eq=False)
 class NodeParts:
-    """Made by the broker, and given to each connection, which gives each of its parts what that needs."""
+    """Made by the broker, and given to each connection, which gives each of its parts what that needs.
 
-    def __init__(
-        self,
-        cluster: ClusterFacade,
-        settings: BrokerSettings,
-        random_token: Callable[[], bytes],
-        clients: Mapping[str, Client],
-        logins: NodeLogins,
-        routes: NodeRoutes,
-        consumers: NodeConsumers,
-        reply_consumers: ReplyConsumers,
-        pressure: NodePressure,
-        waiting_events: WaitingEvents,
-        unfinished: UnfinishedMessages,
-        large_publishes: LargePublishes,
-        open_transactions: OpenTransactions,
-        made_in_alarm: MadeInAlarm,
-        traffic: Traffic,
-    ) -> None:
-        """`random_token()` answers 16 unpredictable octets; `clients` are those that the node has at any time, by
-        name."""
-        self.cluster: ClusterFacade = cluster
-        self.settings: BrokerSettings = settings
-        self._random_token = random_token
-        self.clients: Mapping[str, Client] = clients
-        self.logins: NodeLogins = logins
-        self.routes: NodeRoutes = routes
-        self.consumers: NodeConsumers = consumers
-        self.reply_consumers: ReplyConsumers = reply_consumers
-        self.pressure: NodePressure = pressure
-        self.waiting_events: WaitingEvents = waiting_events
-        self.unfinished: UnfinishedMessages = unfinished
-        self.large_publishes: LargePublishes = large_publishes
-        self.open_transactions: OpenTransactions = open_transactions
-        self.made_in_alarm: MadeInAlarm = made_in_alarm
-        self.traffic: Traffic = traffic
+    `random_token()` answers 16 unpredictable octets; `clients` are those that the node has at any time, by
+    name."""
+
+    cluster: ClusterFacade
+    settings: BrokerSettings
+    random_token: Callable[[], bytes]
+    clients: Mapping[str, Client]
+    logins: NodeLogins
+    routes: NodeRoutes
+    consumers: NodeConsumers
+    reply_consumers: ReplyConsumers
+    pressure: NodePressure
+    waiting_events: WaitingEvents
+    unfinished: UnfinishedMessages
+    large_publishes: LargePublishes
+    open_transactions: OpenTransactions
+    made_in_alarm: MadeInAlarm
+    traffic: Traffic
 
     def random_name(self) -> str:
         """The random part of a generated name: 22 characters of A-Z, a-z, 0-9, - and _."""
-        return urlsafe_b64encode(self._random_token()).decode("ascii").rstrip("=")
+        return urlsafe_b64encode(self.random_token()).decode("ascii").rstrip("=")

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from mayfly.cluster.versions import LEVEL_PIECES, LEVEL_PUBLISHER_HEADERS
-from mayfly.node.amqp.content import REPLY_TO, USER_ID, Content, replace_properties, short_string
+from mayfly.node.amqp.content import Content, replace_properties, short_string
 from mayfly.node.amqp.events import IMMEDIATE, MANDATORY
 from mayfly.node.broker.client import Client, ClientChannel
 from mayfly.node.broker.cluster_facade import SESSION_LOST, ClusterFacade, OnDone, ShardHandle
@@ -38,6 +38,7 @@ from mayfly.node.broker.traffic import ChannelTraffic
 from mayfly.node.broker.transaction import OpenTransactions, Transaction
 from mayfly.node.broker.watching import Watch
 from mayfly.node.catalog import Refusal, expiration_ttl_ms
+from mayfly.node.content_header import EXPIRATION, FLAGS_AT, HEADERS, REPLY_TO, USER_ID
 from mayfly.node.dead_letter.publisher_headers import as_shown, as_stored
 from mayfly.node.limits import LARGE_PUBLISH_BYTES
 from mayfly.node.shard.commands import NO_TTL, encode_change_scheduled, encode_guard, encode_publish
@@ -46,11 +47,8 @@ from mayfly.node.shard.results import Published
 if TYPE_CHECKING:
     from mayfly.node.catalog import QueueRecord
 
-_FLAGS_AT: Final = 12
-_WITH_CARE: Final = 0x23
-"""In the first octet of the property flags: headers, reply-to and expiration (AMQP 0-9-1, 4.2.6.1)."""
-_USER_ID: Final = 0x10
-"""In the second octet: user-id."""
+_WITH_CARE: Final = (HEADERS | REPLY_TO | EXPIRATION) >> 8
+"""In the first octet of the property flags."""
 
 BASIC_CLASS: Final = 60
 PUBLISH_METHOD: Final = 40
@@ -194,8 +192,8 @@ class Publisher:
                     or route.only is None
                     or waits
                     or flags[position] & IMMEDIATE
-                    or header[_FLAGS_AT] & _WITH_CARE
-                    or header[_FLAGS_AT + 1] & _USER_ID
+                    or header[FLAGS_AT] & _WITH_CARE
+                    or header[FLAGS_AT + 1] & USER_ID
                 ):
                     if not self._publish_with_care(content, flags[position], position, route, runs, fresh):
                         break
@@ -266,7 +264,7 @@ class Publisher:
                 return False
         if content.short_property(REPLY_TO) == REPLY_TO_OCTETS:
             content = self._with_reply_address(content)
-        if content.header[_FLAGS_AT + 1] & _USER_ID:
+        if content.header[FLAGS_AT + 1] & USER_ID:
             self._check_user(content)
         ttl_ms = self._ttl_ms_of(content)
         copies = copies_of(content) if content.may_have_copies() else ()

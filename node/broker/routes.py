@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from mayfly.node.amqp.content import HEADERS, Content
+from mayfly.node.amqp.content import Content
 from mayfly.node.amqp.field_table import ARRAY, LONG_STRING
 from mayfly.node.broker.cluster_facade import ClusterFacade, ShardHandle
 from mayfly.node.broker.crossings import Crossings
@@ -21,6 +21,7 @@ from mayfly.node.catalog.arguments import queue_type
 from mayfly.node.catalog.permissions import check_access, check_topic
 from mayfly.node.catalog.shard_settings import allows_schedules, refuses_publishes, stream_ttl_floor_ms
 from mayfly.node.catalog.streams import STREAM
+from mayfly.node.content_header import HEADERS
 from mayfly.node.limits import COPIES_CHARACTERS, ROUTES_CACHED
 
 if TYPE_CHECKING:

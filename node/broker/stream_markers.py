@@ -6,9 +6,9 @@ import struct
 from functools import lru_cache
 from typing import Final
 
-from mayfly.node.amqp.content import HEADERS
 from mayfly.node.amqp.field_table import FieldTable, long_string
 from mayfly.node.catalog.stream_ttls import duration_text
+from mayfly.node.content_header import HEADERS
 from mayfly.node.shard.message import MAX_AGE, PURGE, REMOVE, Message
 
 REASON: Final = "x-marker-reason"

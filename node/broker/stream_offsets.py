@@ -3,8 +3,9 @@
 import struct
 from typing import Final
 
-from mayfly.node.amqp.content import HEADERS, property_span, replace_properties
+from mayfly.node.amqp.content import property_span, replace_properties
 from mayfly.node.amqp.field_table import FieldTable, long_integer
+from mayfly.node.content_header import HEADERS
 
 OFFSET: Final = "x-stream-offset"
 _NAME: Final = OFFSET.encode()

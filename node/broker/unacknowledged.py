@@ -242,11 +242,6 @@ class Unacknowledged:
                 oldest.setdefault(run.holder, run.lowest_tag)
         return oldest
 
-    @property
-    def oldest_tag(self) -> int:
-        """The lowest tag that is outstanding, 0 for none."""
-        return self._runs[self._head].lowest_tag if self._runs else 0
-
     # -- the end of holders ---------------------------------------------------
 
     def forget_shard(self, shard_id: int) -> None:

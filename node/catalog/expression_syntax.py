@@ -27,7 +27,7 @@ _MOST_REPEATS: Final = 65_535
 
 
 class ExpressionError(ValueError):
-    """Why something is no expression, or none that is taken."""
+    """Why a text is not an expression, or not one that is supported."""
 
 
 class Chars:

@@ -2,8 +2,8 @@
 
 Names come from clients and expressions from operators, and a search can't be interrupted. So an expression is made into
 a table first, in a bounded number of steps, and a search is one step for each character of the name, whatever both are.
-What would need a larger table has a `fault` instead, and so has what is no expression: it matches nothing. All this
-follows from the text alone, so that all nodes, fast and slow, on all versions of Python, find the same.
+An expression that would need a larger table has a `fault` instead, and so has a text that is not one: it matches
+nothing. All this follows from the text alone: all nodes, fast and slow, on all versions of Python, find the same.
 
 The table is of a deterministic automaton that reads names from their end. From there what follows a place is known
 when it is reached, so look-aheads are states like others. What look-behinds need is found in a pass from the beginning,

@@ -176,7 +176,7 @@ def routing_weight(vhost: str, exchange: str, most: int) -> Refusal:
 
 
 def unreasonable_arguments(text: str) -> Refusal:
-    """Arguments that are no use to anybody."""
+    """Arguments that make no sense."""
     return Refusal(PRECONDITION_FAILED, text)
 
 

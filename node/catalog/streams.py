@@ -49,7 +49,7 @@ _OFFSET: Final = "x-stream-offset"
 
 
 def age_ms(text: str) -> int | None:
-    """Milliseconds of a number with a unit: Y, M (30 days), D, h, m or s; None for what is no such thing, or 0."""
+    """Milliseconds of a number with a unit: Y, M (30 days), D, h, m or s; None for any other text, or 0."""
     unit = text.lstrip(_DIGITS)
     digits = text[: len(text) - len(unit)].lstrip("0")
     if not digits or unit not in _UNITS_MS:

@@ -11,7 +11,7 @@ import datetime
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from mayfly.node.amqp.content import EXPIRATION, HEADERS, Content, property_span, replace_properties, short_string
+from mayfly.node.amqp.content import Content, property_span, replace_properties, short_string
 from mayfly.node.amqp.field_table import (
     ARRAY,
     LONG_STRING,
@@ -24,6 +24,7 @@ from mayfly.node.amqp.field_table import (
     table,
     timestamp,
 )
+from mayfly.node.content_header import EXPIRATION, HEADERS
 from mayfly.node.dead_letter.publisher_headers import BCC, X_DEATH, mark, marked
 
 EXPIRED: Final = "expired"
@@ -232,7 +233,7 @@ def _record_death(headers: FieldTable, death: _Death) -> DeathHistory:
 def _with_earlier(death: _Death, earlier: FieldValue) -> list[FieldTable]:
     """The history with one death more: at the front, the earlier ones in their order (D3).
 
-    What a client put there that is no table is left out. An earlier death in the same queue for the same
+    Anything a client put there that is not a table is left out. An earlier death in the same queue for the same
     reason keeps its fields, counts one more and moves to the front. Tables that a client repeated are taken
     together.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mayfly.node.amqp.content import HEADERS, Content, property_span, replace_properties
+from mayfly.node.amqp.content import Content, property_span, replace_properties
 from mayfly.node.amqp.field_table import (
     ARRAY,
     INTEGER,
@@ -19,6 +19,7 @@ from mayfly.node.amqp.field_table import (
     table_to_python,
 )
 from mayfly.node.catalog import Catalog, QueueRecord
+from mayfly.node.content_header import HEADERS
 from mayfly.node.dead_letter.death_headers import PublishedContent
 from mayfly.node.dead_letter.publisher_headers import BCC, as_shown
 

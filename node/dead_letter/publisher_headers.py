@@ -13,14 +13,14 @@ either.
 
 from typing import Final
 
-from mayfly.node.amqp.content import HEADERS, property_span, replace_properties
+from mayfly.node.amqp.content import property_span, replace_properties
 from mayfly.node.amqp.field_table import ARRAY, LONG_STRING, FieldTable, array, long_string
+from mayfly.node.content_header import FLAGS_AT, HEADERS
 
 BCC: Final = "BCC"
 X_DEATH: Final = "x-death"
 PUBLISHER_HEADERS: Final = "x-mayfly-published"
 
-_FLAGS_AT: Final = 12
 _HAS_HEADERS: Final = HEADERS >> 8
 _BCC_OCTETS: Final = b"\x03BCC"
 _X_DEATH_OCTETS: Final = b"\x07x-death"
@@ -29,7 +29,7 @@ _MARK_OCTETS: Final = b"\x12x-mayfly-published"
 
 def as_stored(header: bytes) -> bytes:
     """The content header of a message that a client publishes, as the log keeps it."""
-    if not header[_FLAGS_AT] & _HAS_HEADERS or (_BCC_OCTETS not in header and _X_DEATH_OCTETS not in header):
+    if not header[FLAGS_AT] & _HAS_HEADERS or (_BCC_OCTETS not in header and _X_DEATH_OCTETS not in header):
         return header
     start, stop = property_span(header, HEADERS)
     headers = FieldTable.of_checked(header[start:stop])
@@ -39,7 +39,7 @@ def as_stored(header: bytes) -> bytes:
 
 def as_shown(header: bytes) -> bytes:
     """A stored content header as receivers see it: without BCC, and without what says whose the others are."""
-    if not header[_FLAGS_AT] & _HAS_HEADERS or _MARK_OCTETS not in header:
+    if not header[FLAGS_AT] & _HAS_HEADERS or _MARK_OCTETS not in header:
         return header
     start, stop = property_span(header, HEADERS)
     headers = FieldTable.of_checked(header[start:stop])

@@ -3,10 +3,11 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from mayfly.node.amqp.content import HEADERS, Content, property_span
+from mayfly.node.amqp.content import Content, property_span
 from mayfly.node.amqp.field_table import table_to_python
 from mayfly.node.catalog import Catalog, QueueRecord
 from mayfly.node.catalog.ttl_dialects import OTTERMQ
+from mayfly.node.content_header import HEADERS
 from mayfly.node.dead_letter.cycles import is_cycle
 from mayfly.node.dead_letter.death_headers import DeadMessage, DeathWriter, PublishedContent, text_time
 from mayfly.node.dead_letter.publisher_headers import as_shown

@@ -15,7 +15,7 @@ from mayfly.node.http.queue_lists import listed_queues
 from mayfly.node.operating.ports.answers import NOT_FOUND, bad_request
 from mayfly.node.operating.ports.management import ManagementPort
 from mayfly.node.operating.ports.queue_selection import Figures
-from mayfly.node.operating.ports.topology import Content, TopologyPort
+from mayfly.node.operating.ports.topology import Body, TopologyPort
 from mayfly.node.operating.ports.users import User
 
 
@@ -174,7 +174,7 @@ def _is_asked(request: web.Request, condition: str) -> bool:
     return request.query.get(condition) == "true"
 
 
-async def _content(request: web.Request) -> Content:
+async def _content(request: web.Request) -> Body:
     return object_in(await request.read())
 
 

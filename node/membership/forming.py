@@ -84,7 +84,7 @@ class Forming:
         if stance == TAKEN:
             self.may_found = False
         if store == self._store or address not in self._founders:
-            return  # This node itself, by another name; or somebody who is no founder.
+            return  # This node itself, by another name; or a node that is not a founder.
         self._unsure_ms.pop(address, None)
         self._foreign.discard(address)
         if stance == FOREIGN:

@@ -21,7 +21,7 @@ from mayfly.node.operating.views.client_views import (
     AT_ONCE,
     WHOSE,
     ClientViews,
-    Holder,
+    ConsumerKey,
     HoldingConnection,
     Number,
     Part,
@@ -121,7 +121,7 @@ class Clients:
         questions.add(_Rows, tuple[list[Row], list[Part]], lambda it: views.rows(it.kind, it.selection, it.parts))
         questions.add(_Show, Row | None, lambda it: views.one(it.kind, it.key, it.name))
         questions.add(_Close, bool, lambda it: views.close(it.key, it.name, it.reason))
-        questions.add(_Active, dict[int, dict[int, Holder | None]], self._tell_active)
+        questions.add(_Active, dict[int, dict[int, ConsumerKey | None]], self._tell_active)
 
     async def count(self, kind: Kind, selection: ClientSelection) -> int:
         """How many there are."""
@@ -234,7 +234,7 @@ class Clients:
             for row, (shard, queue, *holder) in open_ones:
                 row |= activity_of(told.found.get(shard, {}).get(queue), (holder[0], holder[1]))
 
-    def _tell_active(self, asked: _Active) -> dict[int, dict[int, Holder | None]]:
+    def _tell_active(self, asked: _Active) -> dict[int, dict[int, ConsumerKey | None]]:
         here = {id: shard_here(self._engine, id) for id in asked.queues}
         return {
             id: {queue: single_active(shard, queue) for queue in asked.queues[id][:AT_ONCE]}

@@ -24,7 +24,7 @@ from mayfly.node.catalog import BindingRecord, Catalog, ExchangeRecord
 from mayfly.node.operating.acting import Acting, ActingClient, AmqpRefusal
 from mayfly.node.operating.definitions.names import checked_name
 from mayfly.node.operating.ports.answers import NOT_FOUND, Answer, bad_request, in_doubt, no_such
-from mayfly.node.operating.ports.topology import Content, Path
+from mayfly.node.operating.ports.topology import Body, Path
 from mayfly.node.operating.views.json_tables import content_header, field_table, shown_properties
 
 DEFAULT_EXCHANGE: Final = "amq.default"
@@ -64,7 +64,7 @@ class Topology:
         record = self._catalog.exchange(vhost, _real_name(name))
         return None if record is None else _shown_exchange(record)
 
-    async def put_exchange(self, user: str, at: Path, content: Content) -> Answer:
+    async def put_exchange(self, user: str, at: Path, content: Body) -> Answer:
         """See `TopologyPort.put_exchange`."""
         vhost, name = at["vhost"], _checked_name(_real_name(at["name"]))
         kind = content.get("type", "direct")
@@ -134,7 +134,7 @@ class Topology:
             if record.destination == destination and record.destination_kind == kind:
                 yield record
 
-    async def bind(self, user: str, at: Path, content: Content) -> Answer:
+    async def bind(self, user: str, at: Path, content: Body) -> Answer:
         """See `TopologyPort.bind`."""
         key = content.get("routing_key", "")
         if not isinstance(key, str):
@@ -165,7 +165,7 @@ class Topology:
 
     # -- queues -----------------------------------------------------------------------
 
-    async def put_queue(self, user: str, at: Path, content: Content) -> Answer:
+    async def put_queue(self, user: str, at: Path, content: Body) -> Answer:
         """See `TopologyPort.put_queue`."""
         vhost, name = at["vhost"], _checked_name(at["name"])
         existed = self._catalog.queue(vhost, name) is not None
@@ -201,7 +201,7 @@ class Topology:
 
     # -- messages ---------------------------------------------------------------------
 
-    async def publish(self, user: str, at: Path, content: Content) -> Answer:
+    async def publish(self, user: str, at: Path, content: Body) -> Answer:
         """See `TopologyPort.publish`."""
         exchange = _real_name(at["name"])
         if self._catalog.exchange(at["vhost"], exchange) is None:
@@ -220,7 +220,7 @@ class Topology:
         except TimeoutError:
             return in_doubt("the message was not confirmed in time: an alarm may block publishers; it may come yet")
 
-    async def get(self, user: str, at: Path, content: Content) -> tuple[int, Any]:
+    async def get(self, user: str, at: Path, content: Body) -> tuple[int, Any]:
         """See `TopologyPort.get`."""
         if self._catalog.queue(at["vhost"], at["name"]) is None:
             return HTTPStatus.NOT_FOUND, NOT_FOUND
@@ -322,7 +322,7 @@ def _binding_method(
     return unchecked(of_exchange, destination=destination, source=source, **same)
 
 
-def _boolean(content: Content, field: str) -> bool:
+def _boolean(content: Body, field: str) -> bool:
     """Tools send texts, too."""
     value = content.get(field)
     if value is None:
@@ -334,7 +334,7 @@ def _boolean(content: Content, field: str) -> bool:
     return value
 
 
-def _arguments(content: Content) -> FieldTable:
+def _arguments(content: Body) -> FieldTable:
     arguments = content.get("arguments")
     if arguments in (None, [], ""):  # As clients write an empty object.
         return FieldTable()
@@ -343,7 +343,7 @@ def _arguments(content: Content) -> FieldTable:
     return field_table(arguments)
 
 
-def _given(content: Content, field: str) -> str:
+def _given(content: Body, field: str) -> str:
     value = content.get(field)
     if value is None:
         raise ValueError(f"key_missing: {field} is missing in the body")
@@ -352,7 +352,7 @@ def _given(content: Content, field: str) -> str:
     return value
 
 
-def _number(content: Content, field: str) -> int:
+def _number(content: Body, field: str) -> int:
     value = content.get(field)
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= len(str(_MOST_GOT_BYTES)):
         value = int(value)
@@ -363,7 +363,7 @@ def _number(content: Content, field: str) -> int:
     return min(value, _MOST_MESSAGES) if field == "count" else value
 
 
-def _ack_mode(content: Content) -> tuple[bool, bool | None]:
+def _ack_mode(content: Body) -> tuple[bool, bool | None]:
     mode = content.get("ackmode")
     if mode is None:
         # Clients from before 3.7 say it so.

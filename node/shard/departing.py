@@ -21,7 +21,7 @@ from mayfly.node.shard.state import State
 
 
 def put_mark(state: State, queue: Queue, kind: int) -> int:
-    """Something that is no message goes through the lane; its sequence."""
+    """A mark, which is not a message, goes through the lane; its sequence."""
     moving = queue.moving
     assert moving is not None
     mark = Message(state.index, 0, 0, 0, 0, state.time_ms, NO_DEADLINE, 0, NO_TTL)

@@ -23,7 +23,7 @@ def apply_client_command(
 ) -> int:
     """One command of a session other than PUBLISH and SETTLE; where it ends. Appends its answer, if it has one.
 
-    ShardError, or struct.error, for octets that are no such command."""
+    ShardError, or struct.error, for octets that are not such a command."""
     data = state.data
     # A chain and no table: compiled it is a switch, and the quicker of the two (docs/decisions/build.md, 1).
     if kind == commands.GET:

@@ -54,7 +54,7 @@ def key_number_of(mark: int) -> int:
 
 
 def marker_reason_of(mark: int) -> int:
-    """MAX_AGE, REMOVE or PURGE; 0 for what is no marker."""
+    """MAX_AGE, REMOVE or PURGE; 0 for a message that is not a marker."""
     return mark & _REASON
 
 

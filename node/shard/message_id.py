@@ -9,24 +9,20 @@ and not by a client that may choose ids, which takes 2^64 tries for two of its o
 from hashlib import blake2b
 from typing import Final
 
+from mayfly.node.content_header import (
+    CORRELATION_ID,
+    EXPIRATION,
+    FLAGS_AT,
+    MESSAGE_ID,
+    PRIORITY,
+    PROPERTIES_AT,
+    REPLY_TO,
+)
+from mayfly.node.shard.priority import priority_at
+
 DIGEST_BYTES: Final = 16
 NO_DIGEST: Final = b""
 """Of a message without an id."""
-
-_FLAGS_AT: Final = 12
-_PROPERTIES_AT: Final = 14
-_LENGTH_BYTES: Final = 4
-# In the first octet of the flags, which come in the order of the properties.
-_CONTENT_TYPE: Final = 0x80
-_CONTENT_ENCODING: Final = 0x40
-_HEADERS: Final = 0x20
-_DELIVERY_MODE: Final = 0x10
-_PRIORITY: Final = 0x08
-_CORRELATION_ID: Final = 0x04
-_REPLY_TO: Final = 0x02
-_EXPIRATION: Final = 0x01
-# In the second.
-_MESSAGE_ID: Final = 0x80
 
 
 def digest_of(message_id: bytes) -> bytes:
@@ -44,20 +40,13 @@ def digest_at(data: bytes, header_at: int, header_length: int) -> bytes:
 def message_id_at(data: bytes, header_at: int, header_length: int) -> bytes:
     """The id itself, empty where there is none."""
     end = header_at + header_length
-    if header_length <= _PROPERTIES_AT or not data[header_at + _FLAGS_AT + 1] & _MESSAGE_ID:
+    if header_length <= PROPERTIES_AT or not data[header_at + FLAGS_AT + 1] & MESSAGE_ID:
         return b""
-    flags = data[header_at + _FLAGS_AT]
-    at = header_at + _PROPERTIES_AT
-    for flag in (_CONTENT_TYPE, _CONTENT_ENCODING):
-        if flags & flag and at < end:
-            at += 1 + data[at]
-    if flags & _HEADERS and at + _LENGTH_BYTES <= end:
-        at += _LENGTH_BYTES + int.from_bytes(data[at : at + _LENGTH_BYTES], "big")
-    if flags & _DELIVERY_MODE:
+    flags = data[header_at + FLAGS_AT] << 8
+    at = priority_at(data, header_at, end)
+    if flags & PRIORITY:
         at += 1
-    if flags & _PRIORITY:
-        at += 1
-    for flag in (_CORRELATION_ID, _REPLY_TO, _EXPIRATION):
+    for flag in (CORRELATION_ID, REPLY_TO, EXPIRATION):
         if flags & flag and at < end:
             at += 1 + data[at]
     if at >= end:

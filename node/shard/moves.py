@@ -227,7 +227,7 @@ def _digest(data: bytes, message: Message) -> bytes:
 
 
 def _mark(state: State, queue: Queue, source: int, kind: int) -> None:
-    """Something that is no message has arrived."""
+    """A mark has arrived, which is not a message."""
     moving = queue.moving
     if moving is None:
         return

@@ -10,7 +10,7 @@ from mayfly.node.shard.settings import ShardQueueSettings
 
 
 class Orphans:
-    """Messages that are no queue's any more, in the order in which they go.
+    """Messages that no longer belong to a queue, in the order in which they go.
 
     ``settings`` say where the messages go: nowhere, without ``expires_dead_letter``. ``number``: as many were there
     before.

@@ -8,14 +8,17 @@ more than it is. So messages that name none stand in the lines that queues witho
 
 from typing import Final
 
-_FLAGS_AT: Final = 12
-_PROPERTIES_AT: Final = 14
-# In the first octet of the flags, which come in the order of the properties.
-_CONTENT_TYPE: Final = 0x80
-_CONTENT_ENCODING: Final = 0x40
-_HEADERS: Final = 0x20
-_DELIVERY_MODE: Final = 0x10
-_PRIORITY: Final = 0x08
+from mayfly.node.content_header import (
+    CONTENT_ENCODING,
+    CONTENT_TYPE,
+    DELIVERY_MODE,
+    FLAGS_AT,
+    HEADERS,
+    PRIORITY,
+    PROPERTIES_AT,
+)
+
+_LENGTH_BYTES: Final = 4
 
 
 def place_of(data: bytes, header_at: int, header_length: int, max_priority: int, default_priority: int) -> int:
@@ -36,18 +39,23 @@ def priority_of(data: bytes, header_at: int, header_length: int, default: int = 
     """The priority property in the content header at ``header_at``; ``default`` when it has none, or is no whole
     header."""
     end = header_at + header_length
-    if header_length <= _PROPERTIES_AT:
+    if header_length <= PROPERTIES_AT or not data[header_at + FLAGS_AT] << 8 & PRIORITY:
         return default
-    flags = data[header_at + _FLAGS_AT]
-    if not flags & _PRIORITY:
-        return default
-    at = header_at + _PROPERTIES_AT
-    if flags & _CONTENT_TYPE and at < end:
-        at += 1 + data[at]
-    if flags & _CONTENT_ENCODING and at < end:
-        at += 1 + data[at]
-    if flags & _HEADERS and at + 4 <= end:
-        at += 4 + int.from_bytes(data[at : at + 4], "big")
-    if flags & _DELIVERY_MODE:
-        at += 1
+    at = priority_at(data, header_at, end)
     return data[at] if at < end else default
+
+
+def priority_at(data: bytes, header_at: int, end: int) -> int:
+    """Where the priority stands, or would stand, in the content header from ``header_at`` to ``end``, which has
+    properties; ``end`` or behind it in one that is not whole."""
+    flags = data[header_at + FLAGS_AT] << 8
+    at = header_at + PROPERTIES_AT
+    if flags & CONTENT_TYPE and at < end:
+        at += 1 + data[at]
+    if flags & CONTENT_ENCODING and at < end:
+        at += 1 + data[at]
+    if flags & HEADERS and at + _LENGTH_BYTES <= end:
+        at += _LENGTH_BYTES + int.from_bytes(data[at : at + _LENGTH_BYTES], "big")
+    if flags & DELIVERY_MODE:
+        at += 1
+    return at

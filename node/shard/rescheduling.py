@@ -42,7 +42,7 @@ def apply_change_scheduled(state: State, position: int, end: int) -> tuple[int, 
 
 
 def due_at(state: State, form: int, due_ms: int) -> int:
-    """The shard time at which something is due: AFTER or AT. ShardError for another form, and what is no time."""
+    """The shard time at which something is due: AFTER or AT. ShardError for another form, or a time too late."""
     if form > AT or due_ms > MAX_NUMBER:
         raise ShardError(f"due in the form {form} at {due_ms}, at most {MAX_NUMBER} expected")
     return state.time_ms + due_ms if form == AFTER else due_ms

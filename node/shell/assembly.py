@@ -240,10 +240,10 @@ def _make_transport(
     frames = settings.frames_listen_address
     own = TransportSettings(
         str(settings.peer_address),
+        DataFolder(settings.data_dir).snapshots,
         frames_address=(frames.host, frames.port),
         tls=peer_tls_files(settings),
         known=known,
-        snapshot_folder=DataFolder(settings.data_dir).snapshots,
         snapshot_bytes_per_second=settings.replica_move_bytes_per_second,
     )
     events = PeerEvents(

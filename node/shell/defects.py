@@ -9,7 +9,7 @@ log = logging.getLogger("mayfly.node")
 
 def defect(error: Exception) -> str:
     """Why the node has to stop when this came out of the engine, whose state may be half changed by it. Logged unless
-    it is an entry that the disk has damaged: that is no defect of ours."""
+    it is an entry that the disk has damaged: that is not a defect of ours."""
     if isinstance(error, CorruptEntry):
         return str(error)
     log.error("defect in the engine", exc_info=error)

@@ -60,7 +60,7 @@ class LocalShard:
         self.guests: set[Session] = set()
         """Sessions whose commands came over the wire."""
         self.broken_sessions: list[Session] = []
-        """Those that sent what is no command: whoever owns this ends them."""
+        """Those that sent bytes that are not a command: whoever owns this ends them."""
         self.stored_bytes: int = 0
         """Bytes of the entries that are kept."""
 

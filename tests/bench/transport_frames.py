@@ -10,6 +10,7 @@ import asyncio
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -70,7 +71,7 @@ class Side:
             LocalPeer(node_id, f"node-{node_id}", "bench"),
             {},
             PeerEvents(on_frame=self.on_frame, on_up=self.on_up),
-            TransportSettings(listen),
+            TransportSettings(listen, Path(tempfile.mkdtemp())),
         )
 
     def on_up(self, peer: int) -> None:

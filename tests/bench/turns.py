@@ -12,6 +12,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
 from mayfly.cluster.transport import framing
@@ -174,7 +175,7 @@ class Shells(TimedBrokers):
                 on_frame=drive.on_frame, on_up=drive.on_peer_up, on_down=drive.on_peer_down,
                 on_snapshot_sent=drive.on_snapshot_sent,
             ),
-            TransportSettings(""),
+            TransportSettings("", Path("of-no-snapshots")),
         )  # fmt: skip
         writer = cast(Any, Writer(self, node.id, drive.written))
         return Outlets(writer, transport, AmqpListener(node.broker, drive.schedule_pump, ListenerSettings("")))

@@ -4,7 +4,7 @@ from tests.bugs.bug import Bug
 
 HOST = "tests/cluster/host/test_host.py::"
 MISSED = "tests/node/shard/test_missed.py::"
-TOLD = "tests/node/broker/test_told_by_snapshot.py::"
+TOLD = "tests/node/shard/test_told_by_snapshot.py::"
 READS = "tests/cluster/group/test_reads.py::"
 FEEDS = "tests/cluster/group/test_feeds.py::"
 FEEDING = "tests/cluster/host/test_feeding.py::"

@@ -8,7 +8,7 @@ QUEUE_BUGS = [
         "node/dead_letter/publisher_headers.py",
         "    mark(headers, [name for name in (BCC, X_DEATH) if name in headers])",
         "    headers.remove(BCC)",
-        "tests/node/broker/test_publisher_headers.py::test_d4_bcc_is_routed_by_at_death_and_shown_to_nobody",
+        "tests/node/dead_letter/test_publisher_headers.py::test_d4_bcc_is_routed_by_at_death_and_shown_to_nobody",
         "GetEmpty",
     ),
     Bug(
@@ -16,7 +16,7 @@ QUEUE_BUGS = [
         "node/dead_letter/death_headers.py",
         "            if X_DEATH in marked(headers):\n",
         "            if X_DEATH in marked(headers) and not headers:\n",
-        "tests/node/broker/test_publisher_headers.py::test_what_is_published_again_starts_anew",
+        "tests/node/dead_letter/test_publisher_headers.py::test_what_is_published_again_starts_anew",
         "assert",
     ),
     Bug(
@@ -40,7 +40,7 @@ QUEUE_BUGS = [
         "node/duties/quiet.py",
         "            self._port.barrier(current)\n",
         "            current(None)\n",
-        "tests/node/broker/test_quiet_nodes.py::"
+        "tests/node/duties/test_quiet_nodes.py::"
         "test_its_first_client_is_served_when_it_has_what_was_answered",
         "assert not True",
     ),
@@ -49,7 +49,7 @@ QUEUE_BUGS = [
         "node/duties/shard_duties.py",
         "        if waiting and not self._port.is_waited_for:\n",
         "        if waiting and not waiting:\n",
-        "tests/node/broker/test_quiet_nodes.py::"
+        "tests/node/duties/test_quiet_nodes.py::"
         "test_d6_a_leader_without_clients_routes_what_died_by_what_was_answered_before",
         "did not come true",
     ),
@@ -164,7 +164,7 @@ QUEUE_BUGS = [
         "node/duties/shard_duties.py",
         "if not self._has_caught_up:",
         "if now_ms < 0:",
-        "tests/node/broker/test_dead_letter_duties.py::test_d6_a_new_leader_routes_nothing_before_its_catalog_is_as_new_as_its_lead",
+        "tests/node/duties/test_dead_letter_duties.py::test_d6_a_new_leader_routes_nothing_before_its_catalog_is_as_new_as_its_lead",
         "assert",
     ),
     Bug(
@@ -285,7 +285,7 @@ QUEUE_BUGS = [
         "node/duties/queue_moves.py",
         "            and may_go_to(self._catalog, source, lane.target_queue)\n",
         "",
-        "tests/node/broker/test_queue_moves.py::"
+        "tests/node/duties/test_queue_moves.py::"
         "test_a_queue_does_not_wait_for_dead_letters_that_its_own_do_not_follow[wide]",
         "did not come true",
     ),
@@ -294,7 +294,7 @@ QUEUE_BUGS = [
         "node/duties/queue_moves.py",
         "            and (lane.items[0].enqueued_ms < before_ms or not self._has_room(lane, now_ms))\n",
         "            and lane.items[0].enqueued_ms < before_ms\n",
-        "tests/node/broker/test_queue_moves.py::"
+        "tests/node/duties/test_queue_moves.py::"
         "test_a_lane_that_is_always_full_holds_a_queue_back_though_none_waits_long",
         "assert",
     ),
@@ -303,7 +303,7 @@ QUEUE_BUGS = [
         "node/duties/shard_duties.py",
         "            through = self._earlier_are_through(lane.target_queue, wanted, item.enqueued_ms, now_ms)\n",
         "            through = True\n",
-        "tests/node/broker/test_queue_moves.py::"
+        "tests/node/duties/test_queue_moves.py::"
         "test_new_leaders_do_not_wait_anew_for_dead_letters_on_their_way",
         "assert",
     ),
@@ -325,7 +325,7 @@ QUEUE_BUGS = [
         "node/broker/operations/basic.py",
         "        while holder is not consumer.holder:\n",
         "        while holder is None:\n",
-        "tests/node/broker/test_queue_moves.py::"
+        "tests/node/duties/test_queue_moves.py::"
         "test_a_consumer_that_is_cancelled_while_it_is_attached_again_holds_nothing",
         "assert",
     ),
@@ -334,7 +334,7 @@ QUEUE_BUGS = [
         "node/duties/shard_duties.py",
         "        return may_go_to(catalog, other.settings, self._queue.queue_id)\n",
         "        return True\n",
-        "tests/node/broker/test_queue_moves.py::"
+        "tests/node/duties/test_queue_moves.py::"
         "test_a_queue_waits_for_its_dead_letters_behind_a_queue_that_leaves_as_well",
         "has_left",
     ),
@@ -343,7 +343,7 @@ QUEUE_BUGS = [
         "node/duties/shard_duties.py",
         "        return may_go_to(catalog, other.settings, self._queue.queue_id)\n",
         "        return False\n",
-        "tests/node/broker/test_queue_moves.py::"
+        "tests/node/duties/test_queue_moves.py::"
         "test_queues_that_leave_together_and_dead_letter_to_each_other_do_not_wait",
         "EARLIER_DEATHS_MS",
     ),
@@ -369,7 +369,7 @@ QUEUE_BUGS = [
         "node/shard/dead_letters.py",
         "        if sequence != first or not outbox.unrouted:\n",
         "        if not outbox.unrouted:\n",
-        "tests/node/broker/test_delayed_duties.py::test_s3_what_is_decided_twice_is_routed_once",
+        "tests/node/duties/test_delayed_duties.py::test_s3_what_is_decided_twice_is_routed_once",
         "assert",
     ),
     Bug(
@@ -377,7 +377,7 @@ QUEUE_BUGS = [
         "node/shard/snapshot/outbox_row.py",
         "column_of([ALL_REASONS.index(death.reason) for death in rows]),",
         "column_of([0 for death in rows]),",
-        "tests/node/broker/test_delayed_duties.py::test_s3_what_is_due_goes_on_from_a_snapshot_with_another_leader",
+        "tests/node/duties/test_delayed_duties.py::test_s3_what_is_due_goes_on_from_a_snapshot_with_another_leader",
         "assert",
     ),
     Bug(

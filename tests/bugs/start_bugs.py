@@ -4,7 +4,7 @@ from tests.bugs.bug import Bug
 
 FORMING = "tests/simulation/test_forming.py::"
 ADDED = "tests/node/catalog/test_added_shards.py::"
-SHARDS = "tests/node/broker/test_added_shards.py::"
+SHARDS = "tests/node/membership/test_added_shards.py::"
 GROUPS = "tests/cluster/host/test_added_groups.py::"
 PRIVATE = "tests/node/shell/test_private_files.py::"
 

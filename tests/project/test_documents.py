@@ -1,6 +1,8 @@
 """The documents hold together: links lead to files and headings that exist, paths that are named are there, every
 decision has its parts, and the README is short."""
 
+import ast
+import functools
 import re
 import subprocess
 from collections.abc import Iterator
@@ -109,6 +111,73 @@ def test_paths_that_documents_name_are_there() -> None:
         for path in missing_paths(page.read_text(encoding="utf-8"))
     ]
     assert not faults, "\n".join(faults)
+
+
+@functools.cache
+def defined() -> dict[str, set[str]]:
+    """Class or module -> the names that it defines, inner ones too. A class counts with all of its name."""
+    found: dict[str, set[str]] = {}
+    for top in ("bench", "cluster", "node", "simulation", "tests"):
+        for path in (ROOT / top).rglob("*.py"):
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            found[path.relative_to(ROOT).as_posix()] = names_within(tree)
+            for node in ast.walk(tree):
+                if isinstance(node, ast.ClassDef):
+                    found.setdefault(node.name, set()).update(names_within(node))
+    return found
+
+
+def names_within(place: ast.AST) -> set[str]:
+    """Functions, classes, variables and fields, wherever they stand in it."""
+    names: set[str] = set()
+    for node in ast.walk(place):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            names.add(node.attr)
+    return names
+
+
+def missing_names(text: str) -> Iterator[str]:
+    """Of code: `Class.attribute` and `folder/file.py:function`, in backticks."""
+    for holder, name in re.findall(r"`([A-Z]\w+)\.(\w+)(?:\(\))?`", text):
+        if name not in defined().get(holder, ()):
+            yield f"{holder}.{name}"
+    for path, names in re.findall(r"`([\w/]+\.py):([\w.]+)`", text):
+        if not defined().get(path, set()).issuperset(names.split(".")):
+            yield f"{path}:{names}"
+
+
+def test_names_of_code_that_documents_name_are_there() -> None:
+    faults = [
+        f"{page.relative_to(ROOT)}: {fault}"
+        for page in pages()
+        for fault in missing_names(page.read_text(encoding="utf-8"))
+    ]
+    assert not faults, "\n".join(faults)
+
+
+def test_missing_names_are_found() -> None:
+    there = "`HostOutput.write_waits`, `Host.pump()`, `cluster/host/host.py:Host.pump`, `node/numbers.py:is_transient`"
+    assert not list(missing_names(there))
+    assert list(missing_names("`HostOutput.waits`, `Hosts.pump`, `cluster/host/host.py:Host.pumps`")) == [
+        "HostOutput.waits",
+        "Hosts.pump",
+        "cluster/host/host.py:Host.pumps",
+    ]
+
+
+MOST_WORDS: Final = 35
+
+
+def test_each_word_has_one_meaning() -> None:
+    page = (ROOT / "docs" / "words.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", page, re.MULTILINE)
+    words = [word for word, _ in rows if word != "word" and not word.startswith("-")]
+    assert 20 <= len(words) <= MOST_WORDS
+    assert len(words) == len(set(words))
 
 
 def missing_tests(text: str) -> Iterator[str]:

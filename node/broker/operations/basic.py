@@ -10,7 +10,7 @@ from mayfly.node.amqp.field_table import types_of
 from mayfly.node.amqp.methods import unchecked
 from mayfly.node.broker.coming_back import nack_outcome
 from mayfly.node.broker.consumer_terms import ConsumerTerms
-from mayfly.node.broker.consumers import Consumer, content_of
+from mayfly.node.broker.consumers import Consumer, ConsumerLimits, content_of
 from mayfly.node.broker.direct_replies import REPLY_TO, make_address, make_key
 from mayfly.node.broker.operation import AmqpError, ShardStep, Steps, as_error
 from mayfly.node.broker.operation_channel import OperationChannel
@@ -85,13 +85,11 @@ def consume(channel: OperationChannel, method: Any, arguments: bytes) -> Steps:
         channel,
         channel.pressure,
         tag,
+        record,
         DeliveryHolder(consumer_id, record.shard, record.id, channel.holder_timeout_ms(record, method.arguments or {})),
         channel.cluster.shard(record.shard),
         no_ack,
-        record.replicated,
-        prefetch,
-        window_bytes,
-        queue_type(record.arguments) == STREAM,
+        ConsumerLimits(prefetch, window_bytes),
     )
     channel.consumers[tag] = consumer
     consumers.add(consumer, ConsumerTerms(bool(method.exclusive), arguments))

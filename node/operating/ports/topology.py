@@ -7,7 +7,7 @@ from mayfly.node.operating.ports.answers import Answer
 
 Path = dict[str, str]
 """The names in the path of a page, by what they are of."""
-Content = dict[str, Any]
+Body = dict[str, Any]
 """A body, its values unchecked."""
 
 
@@ -22,7 +22,7 @@ class TopologyPort(Protocol):
     def exchange(self, vhost: str, name: str) -> dict[str, Any] | None:
         """One; None where there is none."""
 
-    async def put_exchange(self, user: str, at: Path, content: Content) -> Answer:
+    async def put_exchange(self, user: str, at: Path, content: Body) -> Answer:
         """Declare it."""
 
     async def delete_exchange(self, user: str, at: Path, if_unused: bool) -> Answer:
@@ -43,13 +43,13 @@ class TopologyPort(Protocol):
     def binding(self, at: Path) -> dict[str, Any] | None:
         """The one with the `properties_key` in the path; None where there is none."""
 
-    async def bind(self, user: str, at: Path, content: Content) -> Answer:
+    async def bind(self, user: str, at: Path, content: Body) -> Answer:
         """Make a binding; the answer has its `properties_key`."""
 
     async def unbind(self, user: str, at: Path) -> Answer:
         """Undo the one with the `properties_key` in the path."""
 
-    async def put_queue(self, user: str, at: Path, content: Content) -> Answer:
+    async def put_queue(self, user: str, at: Path, content: Body) -> Answer:
         """Declare it."""
 
     async def delete_queue(self, user: str, at: Path, if_unused: bool, if_empty: bool) -> Answer:
@@ -58,10 +58,10 @@ class TopologyPort(Protocol):
     async def purge(self, user: str, at: Path) -> Answer:
         """Take all messages out that no client holds."""
 
-    async def publish(self, user: str, at: Path, content: Content) -> Answer:
+    async def publish(self, user: str, at: Path, content: Body) -> Answer:
         """Publish a message; `routed` says whether it came to a queue, and then it is stored."""
 
-    async def get(self, user: str, at: Path, content: Content) -> tuple[int, Any]:
+    async def get(self, user: str, at: Path, content: Body) -> tuple[int, Any]:
         """Messages from the head of a queue, taken out or put back as `ackmode` says."""
 
     async def is_alive(self, user: str, vhost: str) -> Answer:

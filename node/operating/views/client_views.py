@@ -30,7 +30,7 @@ Row = dict[str, Any]
 Number = Annotated[int, msgspec.Meta(ge=0, le=2**48)]
 """A place, or the number of a connection; what a peer says is held to that."""
 
-Holder = tuple[int, int]
+ConsumerKey = tuple[int, int]
 """A consumer, as shards know it: its node, and its number there."""
 
 WHOSE: Final = "whose"
@@ -273,7 +273,7 @@ class ClientViews:
         return unknown | {WHOSE: [queue.shard, queue.id, *holder]} if queue.replicated else unknown
 
 
-def single_active(shard: Shard, queue_id: int) -> Holder | None:
+def single_active(shard: Shard, queue_id: int) -> ConsumerKey | None:
     """Who of several consumers gets the messages of a queue of this shard: (0, 0) if nobody does, None if the shard has
     no such queue."""
     queue = shard.queue(queue_id)
@@ -283,7 +283,7 @@ def single_active(shard: Shard, queue_id: int) -> Holder | None:
     return (0, 0) if single is None else (single.session[0], single.holder_id)
 
 
-def activity_of(active: Holder | None, holder: Holder) -> Row:
+def activity_of(active: ConsumerKey | None, holder: ConsumerKey) -> Row:
     """What is shown of this consumer where that one is the active one."""
     if active is None:
         return activity(None, "unknown")

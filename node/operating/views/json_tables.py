@@ -17,26 +17,42 @@ from mayfly.node.amqp.field_table import (
     table,
     timestamp,
 )
+from mayfly.node.content_header import (
+    APP_ID,
+    CLUSTER_ID,
+    CONTENT_ENCODING,
+    CONTENT_TYPE,
+    CORRELATION_ID,
+    DELIVERY_MODE,
+    EXPIRATION,
+    HEADERS,
+    MESSAGE_ID,
+    MESSAGE_TYPE,
+    PRIORITY,
+    REPLY_TO,
+    TIMESTAMP,
+    USER_ID,
+)
 from mayfly.node.operating.views.json_values import json_value
 
 _DOUBLE: Final = struct.Struct(">d")
 _DEEPEST: Final = 32
 _HEADER_START: Final = (60).to_bytes(2, "big") + bytes(2)
 _SHORT_STRINGS: Final[dict[str, int]] = {
-    "content_type": content.CONTENT_TYPE,
-    "content_encoding": content.CONTENT_ENCODING,
-    "correlation_id": content.CORRELATION_ID,
-    "reply_to": content.REPLY_TO,
-    "expiration": content.EXPIRATION,
-    "message_id": content.MESSAGE_ID,
-    "type": content.MESSAGE_TYPE,
-    "user_id": content.USER_ID,
-    "app_id": content.APP_ID,
-    "cluster_id": content.CLUSTER_ID,
+    "content_type": CONTENT_TYPE,
+    "content_encoding": CONTENT_ENCODING,
+    "correlation_id": CORRELATION_ID,
+    "reply_to": REPLY_TO,
+    "expiration": EXPIRATION,
+    "message_id": MESSAGE_ID,
+    "type": MESSAGE_TYPE,
+    "user_id": USER_ID,
+    "app_id": APP_ID,
+    "cluster_id": CLUSTER_ID,
 }
-_OCTETS: Final[dict[str, int]] = {"delivery_mode": content.DELIVERY_MODE, "priority": content.PRIORITY}
+_OCTETS: Final[dict[str, int]] = {"delivery_mode": DELIVERY_MODE, "priority": PRIORITY}
 _FLAGS: Final[dict[str, int]] = {
-    **_SHORT_STRINGS, **_OCTETS, "timestamp": content.TIMESTAMP, "headers": content.HEADERS
+    **_SHORT_STRINGS, **_OCTETS, "timestamp": TIMESTAMP, "headers": HEADERS
 }  # fmt: skip
 
 
@@ -83,11 +99,11 @@ def content_header(properties: Mapping[str, Any], body_bytes: int) -> bytes:
         elif name in _OCTETS:
             changes[_OCTETS[name]] = _number(name, value, 1)
         elif name == "timestamp":
-            changes[content.TIMESTAMP] = _number(name, value, 8)
+            changes[TIMESTAMP] = _number(name, value, 8)
         elif name == "headers":
             if not isinstance(value, dict):
                 raise ValueError("properties.headers takes an object")
-            changes[content.HEADERS] = field_table(value).encode()
+            changes[HEADERS] = field_table(value).encode()
     bare = _HEADER_START + body_bytes.to_bytes(8, "big") + bytes(2)
     return content.replace_properties(bare, changes)
 

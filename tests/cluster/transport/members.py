@@ -2,6 +2,7 @@
 
 import asyncio
 import atexit
+import tempfile
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,6 +19,13 @@ from tests.waiting import BOUND_S
 from tests.waiting import until as until  # for the tests that want it with their members
 
 Result = TypeVar("Result")
+
+_FOLDERS = tempfile.TemporaryDirectory(prefix="mayfly-snapshots-")
+
+
+def own_folder() -> Path:
+    """A new one, until the process ends."""
+    return Path(tempfile.mkdtemp(dir=_FOLDERS.name))
 
 
 class Member:
@@ -50,9 +58,9 @@ class Member:
             ),
             TransportSettings(
                 f"127.0.0.1:{port}",
+                folder or own_folder(),
                 tls=tls,
                 known=known,
-                snapshot_folder=folder,
                 snapshot_bytes_per_second=snapshot_bytes_per_second,
             ),
         )

@@ -108,10 +108,10 @@ async def send(sender: Member, made: MadeSnapshot) -> bool:
 def kept_bytes(member: Member, group: int) -> int:
     """How much has come of a group's snapshot that has not come whole."""
     spool = member.transport._spool
-    return spool._partials[group].received_bytes if spool is not None and group in spool._partials else 0
+    return spool._partials[group].received_bytes if group in spool._partials else 0
 
 
 def receiving(member: Member) -> list[int]:
     """Groups of which a snapshot is being received, or waits for its turn."""
     spool = member.transport._spool
-    return [] if spool is None else [group for group, each in spool._partials.items() if each.owner is not None]
+    return [group for group, each in spool._partials.items() if each.owner is not None]

@@ -12,7 +12,7 @@ from mayfly.cluster.transport.joining import JoinAnswer, JoinRefused, JoinReques
 from mayfly.cluster.transport.local_peer import LocalPeer
 from mayfly.cluster.transport.peer_events import PeerEvents
 from mayfly.cluster.transport.peer_transport import PeerTransport, TransportSettings
-from tests.cluster.transport.members import run, until
+from tests.cluster.transport.members import own_folder, run, until
 
 
 class StrictAdmission(OpenAdmission):
@@ -55,7 +55,7 @@ class Member:
         self.transport = PeerTransport(
             LocalPeer(id, f"n{id}", "blue", store, 1, address), {},
             PeerEvents(lambda peer, frame: self.frames.append(peer), self.up.add, self.up.discard),
-            TransportSettings("127.0.0.1:0"), self.admission,
+            TransportSettings("127.0.0.1:0", own_folder()), self.admission,
         )  # fmt: skip
 
     @property

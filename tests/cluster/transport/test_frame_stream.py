@@ -38,7 +38,7 @@ async def one_that_knows(group: Members, *peers: int) -> Member:
 
 
 def incoming_of(member: Member) -> Incoming:
-    incoming = member.transport._frame_listener.redeem.__self__  # type: ignore[union-attr]
+    incoming = member.transport._frame_listener.redeem.__self__  # type: ignore[attr-defined]
     assert isinstance(incoming, Incoming)
     return incoming
 

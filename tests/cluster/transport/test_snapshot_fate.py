@@ -7,6 +7,7 @@ from mayfly.cluster.raft import MessageType, RaftMessage, Snapshot, SnapshotMeta
 from mayfly.cluster.transport.local_peer import LocalPeer
 from mayfly.cluster.transport.peer_events import PeerEvents
 from mayfly.cluster.transport.peer_transport import PeerTransport, TransportSettings
+from tests.cluster.transport.members import own_folder
 
 
 def test_a_snapshot_for_an_unknown_peer_is_reported_as_failed() -> None:
@@ -16,7 +17,7 @@ def test_a_snapshot_for_an_unknown_peer_is_reported_as_failed() -> None:
         transport = PeerTransport(
             LocalPeer(1, "one", "test"), {},
             PeerEvents(on_snapshot_sent=lambda peer, group, ok: told.append((peer, group, ok))),
-            TransportSettings("127.0.0.1:0"),
+            TransportSettings("127.0.0.1:0", own_folder()),
         )  # fmt: skip
         frame = Frame()
         frame.raft.append((5, RaftMessage(MessageType.SNAP, 9, 1, 1, snapshot=Snapshot(SnapshotMetadata(7, 1), b""))))

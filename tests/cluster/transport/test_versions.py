@@ -17,7 +17,7 @@ from mayfly.cluster.transport.peer_transport import PeerTransport, TransportSett
 from mayfly.cluster.versions import LEVELS, PROTOCOL_LOWEST, VersionRange
 from mayfly.node.catalog import Catalog, FoundCluster
 from mayfly.node.shell.membership import MembershipShell
-from tests.cluster.transport.members import Member, members, run, until
+from tests.cluster.transport.members import Member, members, own_folder, run, until
 from tests.cluster.transport.raw_peer import RawPeer
 
 OLD = VersionRange(PROTOCOL_LOWEST, PROTOCOL_LOWEST)
@@ -36,7 +36,7 @@ class Node:
         self.transport = PeerTransport(
             LocalPeer(id, f"n{id}", "blue", protocols=protocols, levels=levels), {},
             PeerEvents(lambda peer, frame: self.frames.append((peer, frame)), self.up.add, self.up.discard),
-            TransportSettings("127.0.0.1:0"), admission,
+            TransportSettings("127.0.0.1:0", own_folder()), admission,
         )  # fmt: skip
 
     @property

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from pamqp.commands import Basic
 from pamqp.header import ContentHeader
 
-from mayfly.node.amqp import content as c
-from mayfly.node.amqp.content import Content, MalformedHeaderError, check_header, replace_properties
+from mayfly.node import content_header
+from mayfly.node.amqp.content import Content, MalformedHeaderError, check_header, replace_properties, short_string
 from mayfly.node.amqp.field_table import FieldTable, long_integer
 from tests.node.amqp.contents import make_exchange_and_key
 from tests.node.amqp.headers import build_header
@@ -58,7 +58,8 @@ def test_properties_are_those_of_pamqp(properties: dict[str, Any]) -> None:
     assert content.expiration_bytes() == (None if expiration is None else expiration.encode())
     headers = content.headers_table()
     assert (None if headers is None else headers.python()) == properties.get("headers")
-    for flag, name in ((c.USER_ID, "user_id"), (c.REPLY_TO, "reply_to"), (c.MESSAGE_ID, "message_id")):
+    for name in ("user_id", "reply_to", "message_id"):
+        flag = getattr(content_header, name.upper())
         octets = content.short_property(flag)
         assert (None if octets is None else octets.decode()) == properties.get(name)
         assert content.has_property(flag) == (name in properties)
@@ -74,8 +75,8 @@ def test_replacing_properties_leaves_the_others(
     flags = Basic.Properties.flags
     table = FieldTable([("n", long_integer(1))])
     changes: dict[int, bytes | None] = {flags[name]: None for name in removed}
-    changes[c.HEADERS] = table.encode()
-    changes[c.REPLY_TO] = c.short_string(reply_to)
+    changes[content_header.HEADERS] = table.encode()
+    changes[content_header.REPLY_TO] = short_string(reply_to)
     changed = replace_properties(header, changes)
     check_header(changed)
     expected = {name: value for name, value in properties.items() if name not in removed}
@@ -114,7 +115,7 @@ def test_names() -> None:
     assert content.size_bytes == len(content.exchange_and_key) + 5
     assert "routing_key='key'" in repr(content_with())
     with pytest.raises(ValueError):
-        c.short_string("x" * 256)
+        short_string("x" * 256)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +154,7 @@ def test_the_flag_of_no_property_stays() -> None:
 
 
 def test_a_timestamp_beyond_any_date_is_left_out() -> None:
-    header = replace_properties(content_with(app_id="a").header, {c.TIMESTAMP: b"\xff" * 8})
+    header = replace_properties(content_with(app_id="a").header, {content_header.TIMESTAMP: b"\xff" * 8})
     check_header(header)
     properties = Content(b"\x00\x00", header, b"").properties()
     assert properties.timestamp is None

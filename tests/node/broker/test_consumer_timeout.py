@@ -15,6 +15,7 @@ from mayfly.node.catalog import Catalog, DeclareQueue, RaiseLevel, Refusal, SetP
 from mayfly.node.catalog.arguments import unbuilt_refusal
 from mayfly.node.limits import CONSUMER_TIMEOUT_LOOKS, CONSUMER_TIMEOUT_MS
 from mayfly.node.shard.commands import ACK
+from tests.node.broker.test_unacknowledged import oldest_tag
 from tests.node.conftest import Client, World
 
 TICK_MS = 500
@@ -86,7 +87,7 @@ def test_who_acknowledges_in_time_goes_on(world: World, holding: Client) -> None
         held = [item for item in holding.take(1) if hasattr(item, "tag") and item.method.consumer_tag == "tag"]
         assert len(held) == 1, tag
         (channel,) = holding.connection.channels.values()
-        holding.send(1, commands.Basic.Ack(channel.unacknowledged.oldest_tag))
+        holding.send(1, commands.Basic.Ack(oldest_tag(channel.unacknowledged)))
     assert closes(holding) == []
 
 
@@ -132,8 +133,8 @@ def test_waiting_times_are_never_too_long_and_little_too_short(seed: int) -> Non
         if open_tags and chance.random() < (0.1 if now_ms % 5_000 < 2_500 else 0.4):
             tags.settle(chance.choice(open_tags[:3]), chance.random() < 0.3, ACK)
         if now_ms - looked_ms >= 100:
-            waited_ms = marks.waited_ms(tags.oldest_tag, tags.next_tag, now_ms, 100) if tags.count else 0
-            since_ms = now_ms - times[tags.oldest_tag] if tags.count else 0
+            waited_ms = marks.waited_ms(oldest_tag(tags), tags.next_tag, now_ms, 100) if tags.count else 0
+            since_ms = now_ms - times[oldest_tag(tags)] if tags.count else 0
             assert since_ms - (now_ms - looked_ms) <= waited_ms <= since_ms, now_ms
             longest_ms, looked_ms = max(longest_ms, waited_ms), now_ms
             assert len(marks._marks) <= waited_ms // 100 + 2

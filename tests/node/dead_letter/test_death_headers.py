@@ -9,15 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pamqp.commands import Basic
 
-from mayfly.node.amqp.content import (
-    CLUSTER_ID,
-    EXPIRATION,
-    HEADERS,
-    Content,
-    check_header,
-    replace_properties,
-    short_string,
-)
+from mayfly.node.amqp.content import Content, check_header, replace_properties, short_string
 from mayfly.node.amqp.field_table import (
     FieldTable,
     FieldValue,
@@ -28,6 +20,7 @@ from mayfly.node.amqp.field_table import (
     table,
     timestamp,
 )
+from mayfly.node.content_header import CLUSTER_ID, EXPIRATION, HEADERS
 from mayfly.node.dead_letter import DeadMessage, DeathWriter
 from mayfly.node.dead_letter.publisher_headers import PUBLISHER_HEADERS, as_shown, as_stored
 from tests.node.amqp.contents import make_exchange_and_key

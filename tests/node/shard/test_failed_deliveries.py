@@ -18,7 +18,7 @@ from mayfly.node.shard.message import DELIVERED_ELSEWHERE, FAILED, GIVEN_BACK
 from mayfly.node.shard.packed import COLUMNS, COLUMNS_WITHOUT_ACQUIRED
 from mayfly.node.shard.settings import ShardQueueSettings
 from mayfly.node.shard.shard import Shard
-from tests.node.broker.test_dead_letter_duties import Leader
+from tests.node.duties.test_dead_letter_duties import Leader
 from tests.node.shard.driver import A, Close, Driver, attach, encode_settle_up_to, publish, update_queue
 from tests.node.shard.test_dead_letters import routed
 from tests.node.shard.test_snapshot import everything
