@@ -67,6 +67,10 @@ of headers exchanges look at, in all exchanges of a vhost: 170 000 bindings such
 slow take some 10 ms for a key of 128 words then, and 0.2 s for the first. The log
 decides by it: another number needs a feature level."""
 
+ROUTING_STEPS_PER_TURN: Final = 20_000
+"""Steps (`catalog.routing_steps`) after which publishes and dead letters wait for the next turn of the node: some 10
+ms. Ordinary messages take a few each."""
+
 COPIES_CHARACTERS: Final = 8192
 """Of the routing keys in the CC and BCC headers of one message, one more for each: some hundred keys. Each is routed as
 a message is, by topic exchanges in a step for each word."""
@@ -84,10 +88,6 @@ COMPACT_ENTRIES: Final = 20_000
 
 DEAD_LETTERS_PER_ENTRY: Final = 1000
 """Decisions in one ROUTE, messages in one TRANSFER: bounds the time one entry takes to apply (RULES C4)."""
-
-DEAD_LETTER_ROUTING_STEPS: Final = 20_000
-"""Steps (`Catalog.routing_steps`) of topic patterns after which a look at deaths ends: some 10 ms. Ordinary deaths
-take a few each."""
 
 DEAD_LETTERS_ROUTED_AHEAD: Final = 4000
 """Deaths of one shard decided about while an earlier decision is still on its way through the log."""

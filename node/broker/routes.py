@@ -19,6 +19,7 @@ from mayfly.node.broker.stream_ttls import NO_FLOOR
 from mayfly.node.catalog import Refusal
 from mayfly.node.catalog.arguments import queue_type
 from mayfly.node.catalog.permissions import check_access, check_topic
+from mayfly.node.catalog.routing_steps import RoutingTurns
 from mayfly.node.catalog.shard_settings import allows_schedules, refuses_publishes, stream_ttl_floor_ms
 from mayfly.node.catalog.streams import STREAM
 from mayfly.node.limits import COPIES_CHARACTERS, ROUTES_CACHED
@@ -72,6 +73,7 @@ class Routes:
     def __init__(self, cluster: ClusterFacade, vhost: str, user: str, crossings: Crossings) -> None:
         self._cluster = cluster
         self.crossings: Crossings = crossings
+        self.turns: RoutingTurns = cluster.catalog.routing_turns
         self._vhost = vhost
         self._user = user
         self.version: int = -1

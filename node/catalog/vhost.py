@@ -10,6 +10,7 @@ from mayfly.node.catalog.arguments import queue_type
 from mayfly.node.catalog.blocks import Blocks
 from mayfly.node.catalog.effective_settings import effective_settings
 from mayfly.node.catalog.exchange import Exchange
+from mayfly.node.catalog.header_matching import MessageHeaders
 from mayfly.node.catalog.leader_locators import POLICY_KEYS, leader_locator
 from mayfly.node.catalog.policies import PolicyTable, merged_definition
 from mayfly.node.catalog.records import (
@@ -22,9 +23,9 @@ from mayfly.node.catalog.records import (
     QueueSettings,
     VhostRecord,
 )
+from mayfly.node.catalog.routing_steps import RoutingSteps
 from mayfly.node.catalog.targets import Targets
 from mayfly.node.catalog.values import table_key
-from mayfly.node.catalog.word_masks import RoutingSteps
 from mayfly.node.limits import ROUTING_WEIGHT
 
 DEFAULT_EXCHANGE: Final = ""
@@ -58,8 +59,8 @@ def predeclared_exchanges(vhost: str) -> list[ExchangeRecord]:
 class Vhost:
     """Exchanges, queues and bindings of one vhost. The caller has checked what it asks for."""
 
-    def __init__(self, record: VhostRecord, left_queues: list[QueueRecord]) -> None:
-        """`left_queues` gets the queues of delayed exchanges that go, for who knows all queues."""
+    def __init__(self, record: VhostRecord, left_queues: list[QueueRecord], steps: RoutingSteps) -> None:
+        """`left_queues` gets the queues of delayed exchanges that go, for who knows all queues; `steps` count routing."""
         self.record = record
         self._left_queues = left_queues
         self.queues: dict[str, QueueRecord] = {}
@@ -69,7 +70,7 @@ class Vhost:
         self.operator_policies = PolicyTable()
         self.weight = 0
         """Of the bindings of all exchanges (`Exchange.weight`)."""
-        self.steps = RoutingSteps()
+        self._steps = steps
         self._policies_version = 0
         self._exchanges: dict[str, Exchange] = {}
         self._bindings: Blocks[BindingRecord] = Blocks()
@@ -161,6 +162,7 @@ class Vhost:
         name = exchange.name
         if name == DEFAULT_EXCHANGE:
             return None  # what it can't route is returned, whatever policies fit an empty name
+        self._steps.taken += len(self.policies) + len(self.operator_policies)
         policies = (
             table.for_thing("exchange", name) if "alternate-exchange" in table.keys_used else None
             for table in (self.policies, self.operator_policies)
@@ -171,7 +173,7 @@ class Vhost:
 
     def add_exchange(self, record: ExchangeRecord) -> None:
         """Add an exchange of a new name."""
-        self._exchanges[record.name] = Exchange(record, self.steps)
+        self._exchanges[record.name] = Exchange(record, self._steps)
 
     def remove_exchange(self, name: str) -> None:
         """Remove the exchange with its bindings, and auto-delete exchanges that lose their last one by it."""
@@ -278,23 +280,25 @@ class Vhost:
     ) -> tuple[QueueRecord, ...]:
         """The queues a message published to the exchange goes to, each once; none without the exchange. If it `waits`,
         what comes to a delayed exchange goes into the queue of that, and no further (RULES S1)."""
+        self._steps.taken += 1
         source = self._exchanges.get(exchange)
         if source is None:
             return ()
+        seen = None if headers is None else MessageHeaders(headers)
         if not extra_keys and not waits:
             if exchange == DEFAULT_EXCHANGE:
                 queue = self.queues.get(key)
                 return () if queue is None else (queue,)
             if not source.onward:
-                matches = source.match(key, headers)
+                matches = source.match(key, seen)
                 if len(matches) == 1:
                     found = matches[0].queues
                     if found or self._alternate(source) is None:
                         return found
-        return self._route_on(exchange, [key, *extra_keys], headers, waits)
+        return self._route_on(exchange, [key, *extra_keys], seen, waits)
 
     def _route_on(
-        self, first: str, keys: list[str], headers: Mapping[str, Any] | None, waits: bool
+        self, first: str, keys: list[str], headers: MessageHeaders | None, waits: bool
     ) -> tuple[QueueRecord, ...]:
         """Follow bindings from exchange to exchange, each exchange once, so that rings of them do no harm."""
         queues: dict[int, QueueRecord] = {}
@@ -304,6 +308,7 @@ class Vhost:
             exchange = self._exchanges.get(name)
             if exchange is None:
                 continue
+            self._steps.taken += 1 + len(keys)
             onward: list[str] = []
             routed = False
             if waits and name in self.delay_queues:
@@ -318,6 +323,7 @@ class Vhost:
                         routed = True
             else:
                 for targets in self._matches(exchange, keys, headers):
+                    self._steps.taken += 1 + len(targets.queues) + len(targets.exchanges)
                     for queue in targets.queues:
                         queues[queue.id] = queue
                     onward.extend(targets.exchanges)
@@ -331,7 +337,7 @@ class Vhost:
         return tuple(queues.values())
 
     @staticmethod
-    def _matches(exchange: Exchange, keys: list[str], headers: Mapping[str, Any] | None) -> list[Targets]:
+    def _matches(exchange: Exchange, keys: list[str], headers: MessageHeaders | None) -> list[Targets]:
         if exchange.routes_as in ("fanout", "headers"):
             return exchange.match(keys[0], headers)
         return [targets for key in keys for targets in exchange.match(key, headers)]
@@ -361,6 +367,7 @@ class Vhost:
             reached = self._exchanges.get(name)
             if reached is None:
                 continue
+            self._steps.taken += 1
             yield name
             alternate = self._alternate(reached)
             onward = [] if alternate is None else [alternate]
