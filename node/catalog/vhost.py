@@ -60,7 +60,8 @@ class Vhost:
     """Exchanges, queues and bindings of one vhost. The caller has checked what it asks for."""
 
     def __init__(self, record: VhostRecord, left_queues: list[QueueRecord], steps: RoutingSteps) -> None:
-        """`left_queues` gets the queues of delayed exchanges that go, for who knows all queues; `steps` count routing."""
+        """`left_queues` gets the queues of delayed exchanges that go, for who knows all queues; `steps` count what
+        routing costs."""
         self.record = record
         self._left_queues = left_queues
         self.queues: dict[str, QueueRecord] = {}
@@ -285,6 +286,7 @@ class Vhost:
         if source is None:
             return ()
         seen = None if headers is None else MessageHeaders(headers)
+        matches: list[Targets] | None = None
         if not extra_keys and not waits:
             if exchange == DEFAULT_EXCHANGE:
                 queue = self.queues.get(key)
@@ -295,12 +297,13 @@ class Vhost:
                     found = matches[0].queues
                     if found or self._alternate(source) is None:
                         return found
-        return self._route_on(exchange, [key, *extra_keys], seen, waits)
+        return self._route_on(exchange, [key, *extra_keys], seen, waits, matches)
 
     def _route_on(
-        self, first: str, keys: list[str], headers: MessageHeaders | None, waits: bool
+        self, first: str, keys: list[str], headers: MessageHeaders | None, waits: bool, matches: list[Targets] | None
     ) -> tuple[QueueRecord, ...]:
-        """Follow bindings from exchange to exchange, each exchange once, so that rings of them do no harm."""
+        """Follow bindings from exchange to exchange, each exchange once, so that rings of them do no harm. `matches` are
+        those of the first one, if they are known."""
         queues: dict[int, QueueRecord] = {}
         pending = [first]
         seen = {first}
@@ -322,12 +325,16 @@ class Vhost:
                         queues[named.id] = named
                         routed = True
             else:
-                for targets in self._matches(exchange, keys, headers):
-                    self._steps.taken += 1 + len(targets.queues) + len(targets.exchanges)
-                    for queue in targets.queues:
+                if matches is None:
+                    matches = self._matches(exchange, keys, headers)
+                for targets in matches:
+                    found, further = targets.queues, targets.exchanges
+                    self._steps.taken += 1 + len(found) + len(further)
+                    for queue in found:
                         queues[queue.id] = queue
-                    onward.extend(targets.exchanges)
+                    onward.extend(further)
                     routed = routed or bool(targets)
+            matches = None
             if not routed and (alternate := self._alternate(exchange)) is not None:
                 onward.append(alternate)
             for following in onward:
