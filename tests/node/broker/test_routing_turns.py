@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from pamqp import commands, frame
 
-from mayfly.node.catalog import Bind, Catalog, DeclareExchange, DeleteExchange
+from mayfly.node.catalog import Bind, Catalog, DeclareExchange, DeleteExchange, SetPolicy
 from mayfly.node.limits import COPIES_CHARACTERS, KIB, ROUTING_STEPS_PER_TURN
+from tests.node.broker.three_brokers import ThreeBrokers
 from tests.node.conftest import Client, World
 
 READ_BYTES = 256 * KIB
@@ -153,6 +154,24 @@ def test_a_read_of_hostile_publishes_costs_a_bounded_number_of_steps_in_each_tur
         monkeypatch.undo()
     assert curve[-1][2] > 2, curve
     assert world.broker.waiting_events.size_bytes == 0
+
+
+def test_each_exchange_that_is_come_to_counts_for_each_key(world: World) -> None:
+    """So does each policy that is held against the name of one, when they have changed."""
+    catalog = world.cluster.catalog
+    exchanges(catalog, 100)
+
+    def cost(exchange: str, *keys: str) -> int:
+        before = catalog.routing_steps
+        catalog.route("/", exchange, "k", None, keys)
+        return catalog.routing_steps - before
+
+    few, many = cost("first", "l"), cost("first", *(f"l{each}" for each in range(50)))
+    assert many - few >= 49 * 100
+    for number in range(40):
+        catalog.apply(SetPolicy("/", f"{number}", "^x", {"alternate-exchange": "x"}, apply_to="exchanges"))
+    assert cost("first", "l") - few >= 40 * 100
+    assert cost("first", "l") == few, "looked up once"
 
 
 def flood(client: Client, messages: int, channel: int = 1) -> bytes:
@@ -306,6 +325,26 @@ def test_who_reads_on_while_in_line_is_stopped(world: World, hostile: Client) ->
         hostile.connection.receive(data)
         reads += 1
     assert reads < 100
+
+
+def test_an_engine_begins_a_turn_with_each_pump_and_is_busy_while_somebody_waits() -> None:
+    brokers = ThreeBrokers()
+    node = brokers.nodes[1]
+    client = node.client()
+    client.declare("q")
+    headers(node.engine.catalog, ROUTING_STEPS_PER_TURN // 5)
+    brokers.running = False
+    client.connection.receive(flood(client, 10))
+    costs = []
+    while node.engine.catalog.routing_turns.has_waiting:
+        assert node.engine.busy
+        before = node.engine.catalog.routing_steps
+        brokers._work()
+        costs.append(node.engine.catalog.routing_steps - before)
+    assert len(costs) >= 9 and max(costs) <= 1.1 * ROUTING_STEPS_PER_TURN
+    brokers.running = True
+    brokers.settle()
+    assert client.count("q") == 10
 
 
 # -- what dies and what is due --------------------------------------------------------------------
