@@ -302,7 +302,7 @@ class Vhost:
     def _route_on(
         self, first: str, keys: list[str], headers: MessageHeaders | None, waits: bool, matches: list[Targets] | None
     ) -> tuple[QueueRecord, ...]:
-        """Follow bindings from exchange to exchange, each exchange once, so that rings of them do no harm. `matches` are
+        """Follow bindings from exchange to exchange, each exchange once, so that rings of them do no harm. `matches`:
         those of the first one, if they are known."""
         queues: dict[int, QueueRecord] = {}
         pending = [first]
