@@ -71,6 +71,10 @@ ROUTING_STEPS_PER_TURN: Final = 20_000
 """Steps (`catalog.routing_steps`) after which publishes and dead letters wait for the next turn of the node: some 10
 ms. Ordinary messages take a few each."""
 
+ROUTING_STEPS_OF_MESSAGE: Final = 2**20
+"""Steps after which one message has no route: half a second, in which nobody else has a turn. Patterns alone, with as
+many keys in CC as there may be, come to half of it; a graph of thousands of exchanges, with hundreds of keys, to more."""
+
 COPIES_CHARACTERS: Final = 8192
 """Of the routing keys in the CC and BCC headers of one message, one more for each: some hundred keys. Each is routed as
 a message is, by topic exchanges in a step for each word."""

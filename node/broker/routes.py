@@ -19,10 +19,10 @@ from mayfly.node.broker.stream_ttls import NO_FLOOR
 from mayfly.node.catalog import Refusal
 from mayfly.node.catalog.arguments import queue_type
 from mayfly.node.catalog.permissions import check_access, check_topic
-from mayfly.node.catalog.routing_steps import RoutingTurns
+from mayfly.node.catalog.routing_steps import RoutingTurns, TooManySteps
 from mayfly.node.catalog.shard_settings import allows_schedules, refuses_publishes, stream_ttl_floor_ms
 from mayfly.node.catalog.streams import STREAM
-from mayfly.node.limits import COPIES_CHARACTERS, ROUTES_CACHED
+from mayfly.node.limits import COPIES_CHARACTERS, ROUTES_CACHED, ROUTING_STEPS_OF_MESSAGE
 
 if TYPE_CHECKING:
     from mayfly.node.catalog import QueueRecord
@@ -105,7 +105,7 @@ class Routes:
         if catalog.looks_at_headers(self._vhost, exchange):
             route = Route([], True, may_delay=may_delay)
         else:
-            queues = catalog.route(self._vhost, exchange, content.routing_key, None)
+            queues = self._queues(content, None, (), False)
             route = Route(self._targets(queues), False, self.crossings.uncrossed(queues), may_delay)
             if not queues:
                 return route
@@ -123,10 +123,23 @@ class Routes:
             for key in copies:
                 check(check_topic(catalog, self._user, "write", self._vhost, content.exchange, key))
         headers: Any = content.properties().headers if content.has_property(HEADERS) else None
-        queues = catalog.route(
-            self._vhost, content.exchange, content.routing_key, headers, extra_keys=copies, waits=waits
-        )
+        queues = self._queues(content, headers, copies, waits)
         return Route(self._targets(queues), False, self.crossings.uncrossed(queues))
+
+    def _queues(
+        self, content: Content, headers: Any, copies: tuple[str, ...], waits: bool
+    ) -> tuple[QueueRecord, ...]:
+        try:
+            return self._cluster.catalog.route(
+                self._vhost, content.exchange, content.routing_key, headers, extra_keys=copies, waits=waits
+            )
+        except TooManySteps:
+            raise AmqpError(
+                406,
+                f"invalid message: exchange '{content.exchange}' in vhost '{self._vhost}' leads to so many exchanges "
+                f"that {1 + len(copies)} routing keys, with those in CC and BCC, take more than "
+                f"{ROUTING_STEPS_OF_MESSAGE} steps",
+            ) from None
 
     def queues_of(self, route: Route) -> list[QueueRecord]:
         """The queues of a route, as the local replica has them."""

@@ -125,7 +125,7 @@ class Catalog(Versions):
         delayed exchanges, `delay_queue`.
 
         `extra_keys` are the keys of CC and BCC. `headers` are looked at by headers exchanges alone
-        (`looks_at_headers`). Empty when nothing is bound, or the vhost or exchange is not there.
+        (`looks_at_headers`). Empty when nothing is bound, or the vhost or exchange is not there. Raises TooManySteps.
         """
         found = self._state.vhosts.get(vhost)
         if found is None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from mayfly.node.limits import ROUTING_STEPS_PER_TURN
+from mayfly.node.limits import ROUTING_STEPS_OF_MESSAGE, ROUTING_STEPS_PER_TURN
 
 
 class RoutingSteps:
@@ -22,6 +22,16 @@ class RoutingSteps:
 
     def __init__(self) -> None:
         self.taken = 0
+
+    def check(self, before: int) -> None:
+        """Raise TooManySteps if one message, whose routing began at `before`, has taken so many."""
+        if self.taken - before > ROUTING_STEPS_OF_MESSAGE:
+            raise TooManySteps
+
+
+class TooManySteps(Exception):
+    """To route a message takes more than ROUTING_STEPS_OF_MESSAGE: it has too many keys for so many exchanges. It has
+    no route then."""
 
 
 class RoutingTurns:

@@ -280,7 +280,7 @@ class Vhost:
         waits: bool = False,
     ) -> tuple[QueueRecord, ...]:
         """The queues a message published to the exchange goes to, each once; none without the exchange. If it `waits`,
-        what comes to a delayed exchange goes into the queue of that, and no further (RULES S1)."""
+        what comes to a delayed exchange goes into the queue of that, and no further (RULES S1). Raises TooManySteps."""
         self._steps.taken += 1
         source = self._exchanges.get(exchange)
         if source is None:
@@ -305,6 +305,7 @@ class Vhost:
         """Follow bindings from exchange to exchange, each exchange once, so that rings of them do no harm. `matches`:
         those of the first one, if they are known."""
         queues: dict[int, QueueRecord] = {}
+        before = self._steps.taken
         pending = [first]
         seen = {first}
         for name in pending:
@@ -312,6 +313,7 @@ class Vhost:
             if exchange is None:
                 continue
             self._steps.taken += 1 + len(keys)
+            self._steps.check(before)
             onward: list[str] = []
             routed = False
             if waits and name in self.delay_queues:
@@ -326,7 +328,7 @@ class Vhost:
                         routed = True
             else:
                 if matches is None:
-                    matches = self._matches(exchange, keys, headers)
+                    matches = self._matches(exchange, keys, headers, before)
                 for targets in matches:
                     found, further = targets.queues, targets.exchanges
                     self._steps.taken += 1 + len(found) + len(further)
@@ -343,11 +345,16 @@ class Vhost:
                     pending.append(following)
         return tuple(queues.values())
 
-    @staticmethod
-    def _matches(exchange: Exchange, keys: list[str], headers: MessageHeaders | None) -> list[Targets]:
+    def _matches(
+        self, exchange: Exchange, keys: list[str], headers: MessageHeaders | None, before: int
+    ) -> list[Targets]:
         if exchange.routes_as in ("fanout", "headers"):
             return exchange.match(keys[0], headers)
-        return [targets for key in keys for targets in exchange.match(key, headers)]
+        found: list[Targets] = []
+        for key in keys:
+            found += exchange.match(key, headers)
+            self._steps.check(before)
+        return found
 
     def looks_at_headers(self, exchange: str) -> bool:
         """Whether a message published to the exchange may reach a headers exchange."""

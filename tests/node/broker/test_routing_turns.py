@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from pamqp import commands, frame
 
-from mayfly.node.catalog import Bind, Catalog, DeclareExchange, DeleteExchange, SetPolicy
-from mayfly.node.limits import COPIES_CHARACTERS, KIB, ROUTING_STEPS_PER_TURN
+from mayfly.node.catalog import Bind, Catalog, DeclareExchange, DeleteExchange, SetPolicy, Unbind
+from mayfly.node.limits import COPIES_CHARACTERS, KIB, ROUTING_STEPS_OF_MESSAGE, ROUTING_STEPS_PER_TURN
 from tests.node.broker.three_brokers import ThreeBrokers
-from tests.node.conftest import Client, World
+from tests.node.conftest import Client, World, closed
 
 READ_BYTES = 256 * KIB
 """What is read of a socket in one piece."""
@@ -172,6 +172,41 @@ def test_each_exchange_that_is_come_to_counts_for_each_key(world: World) -> None
         catalog.apply(SetPolicy("/", f"{number}", "^x", {"alternate-exchange": "x"}, apply_to="exchanges"))
     assert cost("first", "l") - few >= 40 * 100
     assert cost("first", "l") == few, "looked up once"
+
+
+def test_a_message_that_takes_too_long_alone_is_refused(world: World, client: Client) -> None:
+    """Many keys for many exchanges: no turn could be shorter than it. A dead letter of that kind is parked (RULES D8),
+    and has its route when there are fewer of them."""
+    catalog = world.cluster.catalog
+    catalog.apply(DeclareExchange("/", "first", "fanout"))
+    client.declare("q")
+    client.declare("timed", arguments={"x-message-ttl": 100, "x-dead-letter-exchange": "first"})
+    for number in range(300):
+        catalog.apply(DeclareExchange("/", f"{number}", "direct"))
+        catalog.apply(Bind("/", "first", "exchange", f"{number}", ""))
+        catalog.apply(Bind("/", f"{number}", "queue", "q", "k"))
+    many = {"CC": ["k"] * (COPIES_CHARACTERS // 2)}
+    before = catalog.routing_steps
+    client.publish(1, "timed", exchange="first", headers={"CC": many["CC"][:5]})
+    assert client.take(1) == []
+    client.publish(1, "k", exchange="first", headers=many)
+    assert catalog.routing_steps - before < 1.1 * ROUTING_STEPS_OF_MESSAGE
+    assert closed(client.take(1)[-1]) == ("channel", 406, (
+        "PRECONDITION_FAILED - invalid message: exchange 'first' in vhost '/' leads to so many exchanges that "
+        "4097 routing keys, with those in CC and BCC, take more than 1048576 steps"
+    ))
+    client.send(1, commands.Channel.CloseOk())
+    client.open_channel()
+    client.publish(1, "timed", b"dead", headers=many)
+    catalog.apply(DeclareExchange("/", "last", "fanout"))
+    catalog.apply(Bind("/", "last", "queue", "q", ""))
+    world.advance(500)
+    assert client.count("q") == 0
+    for number in range(300):
+        catalog.apply(Unbind("/", "first", "exchange", f"{number}", ""))
+    catalog.apply(Bind("/", "first", "exchange", "last", ""))
+    world.advance(6_000)
+    assert bodies_in(client, "q") == [b"dead"]
 
 
 def flood(client: Client, messages: int, channel: int = 1) -> bytes:
