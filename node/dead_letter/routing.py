@@ -35,8 +35,8 @@ class DeadLetterDecision:
     """Where one dead message goes.
 
     `targets` are the queues it goes to. `cycles` are those it was routed to and is dropped from (D5). Both
-    are empty when it is unroutable: the exchange is missing, nothing is bound, or it takes too many steps (D8). `content` is the
-    message with its new headers, also when it goes nowhere.
+    are empty when it is unroutable: the exchange is missing, nothing is bound, or it takes too many steps (D8).
+    `content` is the message with its new headers, also when it goes nowhere.
     """
 
     __slots__ = ("content", "cycles", "targets")
