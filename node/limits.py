@@ -75,6 +75,9 @@ ROUTING_STEPS_OF_MESSAGE: Final = 2**20
 """Steps after which one message has no route: half a second, in which nobody else has a turn. Patterns alone, with as
 many long keys in CC as there may be, come to half of it; hundreds of exchanges, with thousands of keys, to more."""
 
+WIDE_ROUTE_QUEUES: Final = 64
+"""A message that goes to more queues takes a step for each, also when its route is remembered."""
+
 COPIES_CHARACTERS: Final = 8192
 """Of the routing keys in the CC and BCC headers of one message, one more for each: some hundred keys. Each is routed as
 a message is, by topic exchanges in a step for each word."""

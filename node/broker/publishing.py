@@ -261,9 +261,12 @@ class Publisher:
             raise AmqpError(540, "immediate=true")
         routes = self.routes
         may_have_copies = content.may_have_copies()
-        if (route is None or route.by_headers or route.may_delay or may_have_copies) and routes.turns.is_over:
-            self.waits_for_turn = True
-            return False
+        if route is None or route.by_headers or route.may_delay or route.wide_copies or may_have_copies:
+            if routes.turns.is_over:
+                self.waits_for_turn = True
+                return False
+            if route is not None:
+                routes.turns.steps.taken += route.wide_copies
         if route is None:
             try:
                 route = routes.find(content)

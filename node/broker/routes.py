@@ -22,7 +22,7 @@ from mayfly.node.catalog.permissions import check_access, check_topic
 from mayfly.node.catalog.routing_steps import RoutingTurns, TooManySteps
 from mayfly.node.catalog.shard_settings import allows_schedules, refuses_publishes, stream_ttl_floor_ms
 from mayfly.node.catalog.streams import STREAM
-from mayfly.node.limits import COPIES_CHARACTERS, ROUTES_CACHED, ROUTING_STEPS_OF_MESSAGE
+from mayfly.node.limits import COPIES_CHARACTERS, ROUTES_CACHED, ROUTING_STEPS_OF_MESSAGE, WIDE_ROUTE_QUEUES
 
 if TYPE_CHECKING:
     from mayfly.node.catalog import QueueRecord
@@ -55,8 +55,12 @@ class Route:
         self.may_delay: bool = may_delay
         # Queues among them that have moved, and to which nothing is to be published yet (`Crossings`).
         self.uncrossed: Sequence[QueueRecord] = uncrossed
-        # The only target, the hot way; None when there are several or none, headers decide, or a queue may refuse.
-        hot = len(targets) == 1 and not by_headers and not targets[0].guarded and not uncrossed
+        # How many queues, if those are so many that a copy for each counts as routing does; else 0.
+        copies = sum([len(target.queue_ids) for target in targets])
+        self.wide_copies: int = copies if copies > WIDE_ROUTE_QUEUES else 0
+        # The only target, the hot way; None when there are several or none, or so many queues, headers decide, or a
+        # queue may refuse.
+        hot = len(targets) == 1 and not by_headers and not targets[0].guarded and not uncrossed and not self.wide_copies
         self.only: Target | None = targets[0] if hot else None
         self.by_headers: bool = by_headers
         self.schedules: bool = any(target.schedules for target in targets)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pamqp import commands, frame
 
-from mayfly.node.catalog import Bind, Catalog, DeclareExchange, DeleteExchange, SetPolicy, Unbind
+from mayfly.node.catalog import Bind, Catalog, DeclareExchange, DeclareQueue, DeleteExchange, SetPolicy, Unbind
 from mayfly.node.limits import COPIES_CHARACTERS, KIB, ROUTING_STEPS_OF_MESSAGE, ROUTING_STEPS_PER_TURN
 from tests.node.broker.three_brokers import ThreeBrokers
 from tests.node.conftest import Client, World, closed
@@ -207,6 +207,27 @@ def test_a_message_that_takes_too_long_alone_is_refused(world: World, client: Cl
     catalog.apply(Bind("/", "first", "exchange", "last", ""))
     world.advance(6_000)
     assert bodies_in(client, "q") == [b"dead"]
+
+
+@pytest.mark.parametrize("shards", [1, 4], ids=["one shard", "some shards"])
+def test_copies_for_many_queues_count_also_where_the_route_is_remembered(shards: int) -> None:
+    """A read of empty messages for ten thousand queues would be half a gigabyte to give to their shards."""
+    world = World(shards)
+    client = world.client()
+    for number in range(1_000):
+        world.cluster.catalog.apply(DeclareQueue("/", f"{number}", durable=True))
+        world.cluster.catalog.apply(Bind("/", "amq.fanout", "queue", f"{number}", ""))
+    client.publish(1, "", exchange="amq.fanout")
+    world.running = False
+    received = world.broker.traffic.routed
+    data, count = read_of(client, lambda number: {"exchange": "amq.fanout", "key": ""}, READ_BYTES // 16)
+    assert count > 200
+    client.connection.receive(data)
+    while world.cluster.busy:
+        assert world.broker.traffic.routed - received <= ROUTING_STEPS_PER_TURN + 1_000
+        received = world.broker.traffic.routed
+        world.cluster.turn()
+    assert world.broker.traffic.routed == 1_000 * (count + 1)
 
 
 def flood(client: Client, messages: int, channel: int = 1) -> bytes:
