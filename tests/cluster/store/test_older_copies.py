@@ -37,8 +37,8 @@ def test_after_a_stop_in_order_an_older_copy_does_no_harm(tmp_path: Path) -> Non
 
 
 def test_after_a_kill_an_older_copy_of_the_last_one_is_not_told(tmp_path: Path) -> None:
-    """The hole that docs/operations/troubleshoot.md tells of, with its reason in docs/decisions/log.md 8: one append and
-    one sync is all that a write has, so no second place knows of it yet."""
+    """The hole that docs/operations/troubleshoot.md tells of, with its reason in docs/decisions/log.md 8: one append
+    and one sync is all that a write has, so no second place knows of it yet."""
     folder, older = tmp_path / "log", tmp_path / "older"
     store = opened(folder)
     append(store, 1, b"one")
