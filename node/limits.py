@@ -64,8 +64,19 @@ in nodes' memory. The log decides by it: another number needs a feature level.""
 ROUTING_WEIGHT: Final = 2**19
 """Words of topic patterns, but for those without wildcards or with one `#` at the end alone, and fields that bindings
 of headers exchanges look at, in all exchanges of a vhost: 170 000 bindings such as `*.orange.*`. Patterns made to be
-slow take some 10 ms for a key of 128 words then, and 0.2 s for the first. The log
-decides by it: another number needs a feature level."""
+slow take some 10 ms for a key of 128 words then, and 0.2 s for the first; how many such messages are routed in a turn
+ROUTING_STEPS_PER_TURN says. The log decides by it: another number needs a feature level."""
+
+ROUTING_STEPS_PER_TURN: Final = 20_000
+"""Steps (`catalog.routing_steps`) after which publishes and dead letters wait for the next turn of the node: some 10
+ms. Ordinary messages take a few each."""
+
+ROUTING_STEPS_OF_MESSAGE: Final = 2**20
+"""Steps after which one message has no route: half a second, in which nobody else has a turn. Patterns alone, with as
+many long keys in CC as there may be, come to half of it; hundreds of exchanges, with thousands of keys, to more."""
+
+WIDE_ROUTE_QUEUES: Final = 64
+"""A message that goes to more queues takes a step for each, also when its route is remembered."""
 
 COPIES_CHARACTERS: Final = 8192
 """Of the routing keys in the CC and BCC headers of one message, one more for each: some hundred keys. Each is routed as
@@ -84,10 +95,6 @@ COMPACT_ENTRIES: Final = 20_000
 
 DEAD_LETTERS_PER_ENTRY: Final = 1000
 """Decisions in one ROUTE, messages in one TRANSFER: bounds the time one entry takes to apply (RULES C4)."""
-
-DEAD_LETTER_ROUTING_STEPS: Final = 20_000
-"""Steps (`Catalog.routing_steps`) of topic patterns after which a look at deaths ends: some 10 ms. Ordinary deaths
-take a few each."""
 
 DEAD_LETTERS_ROUTED_AHEAD: Final = 4000
 """Deaths of one shard decided about while an earlier decision is still on its way through the log."""

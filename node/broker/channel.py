@@ -20,7 +20,15 @@ from mayfly.node.broker.coming_back import giving_back, nack_outcome
 from mayfly.node.broker.consumer_moves import attach_again
 from mayfly.node.broker.consumer_timeout import NEVER, DeliveryMarks, holder_timeout_ms, mark_every_ms, timed_out
 from mayfly.node.broker.node_parts import NodeParts
-from mayfly.node.broker.operation import AmqpError, BarrierStep, Operation, Steps, known, no_room_error
+from mayfly.node.broker.operation import (
+    AmqpError,
+    BarrierStep,
+    Operation,
+    RoutingTurnStep,
+    Steps,
+    known,
+    no_room_error,
+)
 from mayfly.node.broker.operation_channel import Handler, OperationChannel
 from mayfly.node.broker.pressure import Pressure
 from mayfly.node.broker.publishing import BASIC_CLASS, PUBLISH_METHOD, ConfirmsDue
@@ -119,7 +127,7 @@ class Channel(OperationChannel):
         self, contents: list[Content], flags: list[int], position: int, refused: AmqpError | None
     ) -> Steps:
         """What is large of an event; then what is left of it, after the catalog replica was brought up to date, or what
-        was published to queues that have moved has arrived there."""
+        was published to queues that have moved has arrived there, or when it is this connection's turn."""
         publisher = self.publisher
         yield from publisher.send_large()
         fresh = False
@@ -128,6 +136,8 @@ class Channel(OperationChannel):
             uncrossed, publisher.uncrossed = publisher.uncrossed, ()
             if uncrossed:
                 yield from self.node.routes.crossings.cross(uncrossed)
+            elif publisher.waits_for_turn:
+                yield RoutingTurnStep(self.client)
             elif not (publisher.stops_behind_large and position > begun):
                 known((yield BarrierStep()))
                 fresh = True

@@ -85,6 +85,16 @@ class ServeStep(Request):
         cluster.serve(done)
 
 
+class RoutingTurnStep(Request):
+    """Wait for a connection's turn to route (`node.catalog.routing_steps`)."""
+
+    def __init__(self, client: object) -> None:
+        self.client = client
+
+    def start(self, cluster: ClusterFacade, done: OnDone) -> None:
+        cluster.catalog.routing_turns.enter(self.client, partial(done, None))
+
+
 class OwnerStep(Request):
     """Wait while the owner of a queue cannot be reached and the queue is still there; answers a bool: whether it is
     worthwhile to ask again."""
@@ -243,6 +253,7 @@ __all__ = [
     "OwnerStep",
     "ReplyAddressStep",
     "Request",
+    "RoutingTurnStep",
     "ServeStep",
     "ShardStep",
     "ShardsStep",

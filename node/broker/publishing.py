@@ -155,10 +155,12 @@ class Publisher:
         """Whether `publish` has left off, or would have, behind a large message, which goes alone."""
         self.uncrossed: Sequence[QueueRecord] = ()
         """Queues for which `publish` has left off: they are to be waited for (`Crossings.cross`)."""
+        self.waits_for_turn: bool = False
+        """Whether `publish` has left off in front of a message that is to be routed in another turn."""
 
     def publish(self, contents: list[Content], flags: list[int], first: int, fresh: bool) -> int:
-        """Publish contents[first:].  The position reached: less than their number if the
-        catalog must be brought up to date before the next one, or `uncrossed` queues be waited for.
+        """Publish contents[first:].  The position reached: less than their number if the catalog must be
+        brought up to date before the next one, or `uncrossed` queues be waited for, or its turn (`waits_for_turn`).
 
         `fresh` says that this has just been done.  Raises AmqpError for the first publish
         that is refused; those before it are on their way.  What is in `large_runs` then is
@@ -166,6 +168,7 @@ class Publisher:
         """
         routes = self.routes
         routes.renew()
+        self.waits_for_turn = False
         known = routes.known
         runs: dict[int, Run] = {}
         run: Run | None = None
@@ -251,10 +254,17 @@ class Publisher:
         runs: dict[int, Run],
         fresh: bool,
     ) -> bool:
-        """Everything the hot way leaves out.  False: the catalog must be fresh for this one."""
+        """Everything the hot way leaves out.  False: the catalog must be fresh for this one, or see `publish`."""
         if flags & IMMEDIATE:
             raise AmqpError(540, "immediate=true")
         routes = self.routes
+        may_have_copies = content.may_have_copies()
+        if route is None or route.by_headers or route.may_delay or route.wide_copies or may_have_copies:
+            if routes.turns.is_over:
+                self.waits_for_turn = True
+                return False
+            if route is not None:
+                routes.turns.steps.taken += route.wide_copies
         if route is None:
             try:
                 route = routes.find(content)
@@ -267,7 +277,7 @@ class Publisher:
         if content.header[FLAGS_AT + 1] & USER_ID:
             self._check_user(content)
         ttl_ms = self._ttl_ms_of(content)
-        copies = copies_of(content) if content.may_have_copies() else ()
+        copies = copies_of(content) if may_have_copies else ()
         stored = self._stored(content)
         route = self._route_by_content(content, flags, route, copies)
         if route.uncrossed and self.transaction is None:

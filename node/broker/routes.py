@@ -19,10 +19,11 @@ from mayfly.node.broker.stream_ttls import NO_FLOOR
 from mayfly.node.catalog import Refusal
 from mayfly.node.catalog.arguments import queue_type
 from mayfly.node.catalog.permissions import check_access, check_topic
+from mayfly.node.catalog.routing_steps import RoutingTurns, TooManySteps
 from mayfly.node.catalog.shard_settings import allows_schedules, refuses_publishes, stream_ttl_floor_ms
 from mayfly.node.catalog.streams import STREAM
 from mayfly.node.content_header import HEADERS
-from mayfly.node.limits import COPIES_CHARACTERS, ROUTES_CACHED
+from mayfly.node.limits import COPIES_CHARACTERS, ROUTES_CACHED, ROUTING_STEPS_OF_MESSAGE, WIDE_ROUTE_QUEUES
 
 if TYPE_CHECKING:
     from mayfly.node.catalog import QueueRecord
@@ -55,8 +56,12 @@ class Route:
         self.may_delay: bool = may_delay
         # Queues among them that have moved, and to which nothing is to be published yet (`Crossings`).
         self.uncrossed: Sequence[QueueRecord] = uncrossed
-        # The only target, the hot way; None when there are several or none, headers decide, or a queue may refuse.
-        hot = len(targets) == 1 and not by_headers and not targets[0].guarded and not uncrossed
+        # How many queues, if those are so many that a copy for each counts as routing does; else 0.
+        copies = sum([len(target.queue_ids) for target in targets])
+        self.wide_copies: int = copies if copies > WIDE_ROUTE_QUEUES else 0
+        # The only target, the hot way; None when there are several or none, or so many queues, headers decide, or a
+        # queue may refuse.
+        hot = len(targets) == 1 and not by_headers and not targets[0].guarded and not uncrossed and not self.wide_copies
         self.only: Target | None = targets[0] if hot else None
         self.by_headers: bool = by_headers
         self.schedules: bool = any(target.schedules for target in targets)
@@ -73,6 +78,7 @@ class Routes:
     def __init__(self, cluster: ClusterFacade, vhost: str, user: str, crossings: Crossings) -> None:
         self._cluster = cluster
         self.crossings: Crossings = crossings
+        self.turns: RoutingTurns = cluster.catalog.routing_turns
         self._vhost = vhost
         self._user = user
         self.version: int = -1
@@ -104,7 +110,7 @@ class Routes:
         if catalog.looks_at_headers(self._vhost, exchange):
             route = Route([], True, may_delay=may_delay)
         else:
-            queues = catalog.route(self._vhost, exchange, content.routing_key, None)
+            queues = self._queues(content, None, (), False)
             route = Route(self._targets(queues), False, self.crossings.uncrossed(queues), may_delay)
             if not queues:
                 return route
@@ -122,10 +128,23 @@ class Routes:
             for key in copies:
                 check(check_topic(catalog, self._user, "write", self._vhost, content.exchange, key))
         headers: Any = content.properties().headers if content.has_property(HEADERS) else None
-        queues = catalog.route(
-            self._vhost, content.exchange, content.routing_key, headers, extra_keys=copies, waits=waits
-        )
+        queues = self._queues(content, headers, copies, waits)
         return Route(self._targets(queues), False, self.crossings.uncrossed(queues))
+
+    def _queues(
+        self, content: Content, headers: Any, copies: tuple[str, ...], waits: bool
+    ) -> tuple[QueueRecord, ...]:
+        try:
+            return self._cluster.catalog.route(
+                self._vhost, content.exchange, content.routing_key, headers, extra_keys=copies, waits=waits
+            )
+        except TooManySteps:
+            raise AmqpError(
+                406,
+                f"invalid message: exchange '{content.exchange}' in vhost '{self._vhost}' leads to so many exchanges "
+                f"that {1 + len(copies)} routing keys, with those in CC and BCC, take more than "
+                f"{ROUTING_STEPS_OF_MESSAGE} steps",
+            ) from None
 
     def queues_of(self, route: Route) -> list[QueueRecord]:
         """The queues of a route, as the local replica has them."""

@@ -40,6 +40,7 @@ from mayfly.node.catalog.records import (
     VhostRecord,
 )
 from mayfly.node.catalog.results import CatalogResult, Refusal
+from mayfly.node.catalog.routing_steps import RoutingTurns
 from mayfly.node.catalog.snapshot import ReadingInSteps, SnapshotInSteps
 from mayfly.node.catalog.state import CatalogState
 from mayfly.node.catalog.streams import switches_ttls_on
@@ -58,6 +59,8 @@ class Catalog(Versions):
         self._state = CatalogState(founding_shards)
         self._state.add_defaults()
         self._changes = Changes(self._state, self)
+        self.routing_turns: RoutingTurns = RoutingTurns(self._state.routing_steps)
+        """Whose turn it is to route on this node; the engine begins them."""
         self._left: deque[CatalogState] = deque()
         """Large states that were replaced, and are let go bit by bit."""
 
@@ -94,6 +97,8 @@ class Catalog(Versions):
         """Replace the whole state by one that was read to its end."""
         if len(self._state.queues) > _LET_GO_AT_ONCE:
             self._left.append(self._state)
+        state.routing_steps.taken = self._state.routing_steps.taken
+        self.routing_turns.steps = state.routing_steps
         self._state = state
         self._changes = Changes(state, self)
         self.all_may_differ()
@@ -120,10 +125,14 @@ class Catalog(Versions):
         delayed exchanges, `delay_queue`.
 
         `extra_keys` are the keys of CC and BCC. `headers` are looked at by headers exchanges alone
-        (`looks_at_headers`). Empty when nothing is bound, or the vhost or exchange is not there.
+        (`looks_at_headers`). Empty when nothing is bound, or the vhost or exchange is not there. Raises TooManySteps.
         """
         found = self._state.vhosts.get(vhost)
-        return () if found is None else found.route(exchange, routing_key, headers, extra_keys, waits)
+        if found is None:
+            return ()
+        queues = found.route(exchange, routing_key, headers, extra_keys, waits)
+        self._state.routing_steps.taken += len(queues)  # Whoever asks does something for each.
+        return queues
 
     def may_delay(self, vhost: str, exchange: str) -> bool:
         """Whether a message published to the exchange may come to a delayed one, and wait there."""
@@ -141,10 +150,10 @@ class Catalog(Versions):
         found = self._state.vhosts.get(vhost)
         return found is not None and found.may_reach(exchange, key, queue)
 
-    def routing_steps(self, vhost: str) -> int:
-        """What topic patterns of the vhost have cost so far, for who routes much at once."""
-        found = self._state.vhosts.get(vhost)
-        return 0 if found is None else found.steps.taken
+    @property
+    def routing_steps(self) -> int:
+        """What routing has cost here so far (`node.catalog.routing_steps`); it only grows."""
+        return self._state.routing_steps.taken
 
     # Queues
 

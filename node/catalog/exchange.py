@@ -1,14 +1,13 @@
 """One exchange with its bindings: which destinations a key and headers lead to."""
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
-from mayfly.node.catalog.header_matching import HeaderPatterns
+from mayfly.node.catalog.header_matching import HeaderPatterns, MessageHeaders
 from mayfly.node.catalog.records import BindingRecord, ExchangeRecord
+from mayfly.node.catalog.routing_steps import RoutingSteps
 from mayfly.node.catalog.targets import Target, Targets
 from mayfly.node.catalog.topics import TopicPatterns
-from mayfly.node.catalog.word_masks import RoutingSteps
 
 EXCHANGE_TYPES: Final = frozenset({"direct", "fanout", "topic", "headers"})
 """The types that AMQP 0-9-1 has."""
@@ -28,7 +27,7 @@ class Exchange:
         self.routes_as: str = record.routes_as
         self._keys: dict[str, Targets] = {}
         self._topics: TopicPatterns | None = TopicPatterns(steps) if self.routes_as == "topic" else None
-        self._headers: HeaderPatterns | None = HeaderPatterns() if self.routes_as == "headers" else None
+        self._headers: HeaderPatterns | None = HeaderPatterns(steps) if self.routes_as == "headers" else None
         self._all: Targets | None = Targets() if self.routes_as == "fanout" else None
 
     def add(self, binding: BindingRecord, target: Target) -> None:
@@ -80,7 +79,7 @@ class Exchange:
             return self._topics.added_weight(binding.routing_key)
         return 0 if self._headers is None else self._headers.added_weight(binding.arguments)
 
-    def match(self, key: str, headers: Mapping[str, Any] | None) -> list[Targets]:
+    def match(self, key: str, headers: MessageHeaders | None) -> list[Targets]:
         """The destinations of the bindings that match, as sets that may overlap."""
         if self._all is not None:
             return [self._all]

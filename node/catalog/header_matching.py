@@ -10,13 +10,13 @@ Only bindings that may match are looked at: each stands under one of the fields 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from mayfly.node.catalog.records import BindingRecord
+from mayfly.node.catalog.routing_steps import RoutingSteps
 from mayfly.node.catalog.targets import Target, Targets
 from mayfly.node.catalog.values import table_key, value_key
 
-_NO_HEADERS: Final[dict[str, Any]] = {}
 _Place = tuple[str, bytes | None]
 """A field with its value (`value_key`, which all stored values have), or with whatever value (None)."""
 
@@ -55,15 +55,29 @@ class _Pattern:
         return not self.any
 
 
+class MessageHeaders:
+    """The headers of one message, for all the exchanges that look at them."""
+
+    def __init__(self, headers: Mapping[str, Any]) -> None:
+        self._headers = headers
+        self._keys: dict[str, bytes | None] | None = None
+
+    @property
+    def keys(self) -> dict[str, bytes | None]:
+        """The fields with the keys of their values (`value_key`)."""
+        if self._keys is None:
+            self._keys = {name: value_key(value) for name, value in self._headers.items()}
+        return self._keys
+
+
 class HeaderPatterns:
     """The bindings of one headers exchange. Bindings with the same arguments share one test."""
 
-    def __init__(self) -> None:
+    def __init__(self, steps: RoutingSteps) -> None:
+        self._steps = steps
         self._patterns: dict[bytes, _Pattern] = {}
         self.weight = 0
-        """Fields of all of them: a match looks at no more."""
-        self.steps = 0
-        """Bindings that all matches so far have looked at."""
+        """Fields of all of them: a match looks at no more, whatever the message has."""
         self._next_number = 0
         self._found_by: dict[_Place, dict[int, _Pattern]] = {}
         self._always: dict[int, _Pattern] = {}
@@ -93,19 +107,41 @@ class HeaderPatterns:
         """What a binding with these arguments adds to `weight`."""
         return 0 if table_key(arguments) in self._patterns else _Pattern(arguments, 0).weight
 
-    def match(self, headers: Mapping[str, Any] | None) -> list[Targets]:
+    def match(self, headers: MessageHeaders | None) -> list[Targets]:
         """The targets of all bindings that match the message's headers."""
-        present: dict[str, bytes | None] = {}
+        present: dict[str, bytes | None] = {} if headers is None else headers.keys
         candidates = dict(self._always)
-        for name, value in (_NO_HEADERS if headers is None else headers).items():
-            key = present[name] = value_key(value)
-            candidates.update(self._found_by.get((name, None), ()))
-            if key is not None:
-                candidates.update(self._found_by.get((name, key), ()))
-        self.steps += len(candidates)
-        return [
-            pattern.targets for _, pattern in sorted(candidates.items(), key=_number) if pattern.matches(present)
-        ]
+        steps = len(candidates)
+        for patterns in self._found_under(present):
+            candidates.update(patterns)
+            steps += len(patterns)
+        found: list[Targets] = []
+        for _, pattern in sorted(candidates.items(), key=_number):
+            steps += pattern.weight
+            if pattern.matches(present):
+                found.append(pattern.targets)
+        self._steps.taken += steps
+        return found
+
+    def _found_under(self, present: dict[str, bytes | None]) -> list[dict[int, _Pattern]]:
+        """The bindings that stand under the fields of a message: each field is looked up, or each of theirs, whichever
+        are fewer."""
+        found_by = self._found_by
+        if len(found_by) < 2 * len(present):
+            self._steps.taken += len(found_by)
+            return [
+                patterns
+                for (name, wanted), patterns in found_by.items()
+                if name in present and (wanted is None or wanted == present[name])
+            ]
+        self._steps.taken += len(present)
+        found: list[dict[int, _Pattern]] = []
+        for name, key in present.items():
+            for place in ((name, None),) if key is None else ((name, None), (name, key)):
+                patterns = found_by.get(place)
+                if patterns is not None:
+                    found.append(patterns)
+        return found
 
     def _enter(self, pattern: _Pattern) -> None:
         places = pattern.fields

@@ -22,6 +22,7 @@ from mayfly.node.catalog.records import (
     UserRecord,
     VhostRecord,
 )
+from mayfly.node.catalog.routing_steps import RoutingSteps
 from mayfly.node.catalog.switches import Switches
 from mayfly.node.catalog.vhost import Vhost, predeclared_exchanges
 from mayfly.node.numbers import transient_shard
@@ -55,6 +56,8 @@ class CatalogState:
         self.level = FIRST_LEVEL
         """What may be written, see cluster/versions.py."""
         self.vhosts: dict[str, Vhost] = {}
+        self.routing_steps = RoutingSteps()
+        """In all of them; nothing of the state that is stored."""
         self.users: dict[str, UserRecord] = {}
         self.permissions: PermissionTable[PermissionRecord] = PermissionTable()
         """By user and vhost."""
@@ -183,7 +186,7 @@ class CatalogState:
 
     def new_vhost(self, record: VhostRecord) -> Vhost:
         """A vhost of a new name, without anything in it."""
-        vhost = self.vhosts[record.name] = Vhost(record, self._left)
+        vhost = self.vhosts[record.name] = Vhost(record, self._left, self.routing_steps)
         return vhost
 
     def remove_left(self) -> list[QueueRecord]:

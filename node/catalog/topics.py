@@ -15,15 +15,19 @@ from __future__ import annotations
 from typing import Final
 
 from mayfly.node.catalog.records import BindingRecord
+from mayfly.node.catalog.routing_steps import RoutingSteps
 from mayfly.node.catalog.targets import Target, Targets
-from mayfly.node.catalog.word_masks import RoutingSteps, WordMasks
+from mayfly.node.catalog.word_masks import WordMasks
 
 MOST_VISITS: Final = 1000
 """Nodes of the tree that one match looks at before the masks take over: half a millisecond. Ordinary ones take a few
 for each word of the key."""
 
 MOST_REMEMBERED: Final = 1024
-"""Keys of an exchange whose answer by the masks is remembered."""
+"""Keys of an exchange whose answer by the masks is remembered..."""
+
+MOST_TARGETS_REMEMBERED: Final = 65_536
+"""...and destinations in those answers: half a megabyte."""
 
 
 def words(text: str) -> list[str]:
@@ -109,6 +113,7 @@ class TopicPatterns:
         self._masks: WordMasks | None = None
         """The patterns of the tree once more, from when they are needed for the first time."""
         self._remembered: dict[str, list[Targets]] = {}
+        self._targets_remembered = 0
         self.weight = 0
         """Words of the patterns in the tree."""
 
@@ -133,7 +138,7 @@ class TopicPatterns:
             node = node.grow(word)
         targets = node.targets = self._wild[parts] = Targets()
         self.weight += len(parts)
-        self._remembered.clear()
+        self._forget_answers()
         if self._masks is not None:
             self._masks.add(parts, targets)
         return targets
@@ -166,7 +171,7 @@ class TopicPatterns:
     def _remove_wild(self, parts: tuple[str, ...]) -> None:
         del self._wild[parts]
         self.weight -= len(parts)
-        self._remembered.clear()
+        self._forget_answers()
         if self._masks is not None and not self._masks.remove(parts):
             self._masks = None
         path: list[tuple[_Node, str]] = []
@@ -203,6 +208,7 @@ class TopicPatterns:
 
     def _match_beginnings(self, key: str, found: list[Targets]) -> None:
         beginnings = self._beginnings
+        self._steps.taken += 1 + key.count(".")
         targets = beginnings.get("")
         if targets is not None:
             found.append(targets)
@@ -223,10 +229,19 @@ class TopicPatterns:
             masks = self._masks = WordMasks(self._steps)
             for pattern, targets in self._wild.items():
                 masks.add(pattern, targets)
-        if len(self._remembered) >= MOST_REMEMBERED:
-            self._remembered.clear()
-        found = self._remembered[key] = masks.match(parts)
+        found = masks.match(parts)
+        if (
+            len(self._remembered) >= MOST_REMEMBERED
+            or self._targets_remembered + len(found) > MOST_TARGETS_REMEMBERED
+        ):
+            self._forget_answers()
+        self._targets_remembered += len(found)
+        self._remembered[key] = found
         return found
+
+    def _forget_answers(self) -> None:
+        self._remembered.clear()
+        self._targets_remembered = 0
 
     def _walk(self, parts: list[str]) -> list[Targets] | None:
         """The targets in the tree, or None if that would be too long a way. A `#` is looked at with its parent, since

@@ -10,6 +10,7 @@ from mayfly.node.catalog.arguments import queue_type
 from mayfly.node.catalog.blocks import Blocks
 from mayfly.node.catalog.effective_settings import effective_settings
 from mayfly.node.catalog.exchange import Exchange
+from mayfly.node.catalog.header_matching import MessageHeaders
 from mayfly.node.catalog.leader_locators import POLICY_KEYS, leader_locator
 from mayfly.node.catalog.policies import PolicyTable, merged_definition
 from mayfly.node.catalog.records import (
@@ -22,9 +23,9 @@ from mayfly.node.catalog.records import (
     QueueSettings,
     VhostRecord,
 )
+from mayfly.node.catalog.routing_steps import RoutingSteps
 from mayfly.node.catalog.targets import Targets
 from mayfly.node.catalog.values import table_key
-from mayfly.node.catalog.word_masks import RoutingSteps
 from mayfly.node.limits import ROUTING_WEIGHT
 
 DEFAULT_EXCHANGE: Final = ""
@@ -58,8 +59,9 @@ def predeclared_exchanges(vhost: str) -> list[ExchangeRecord]:
 class Vhost:
     """Exchanges, queues and bindings of one vhost. The caller has checked what it asks for."""
 
-    def __init__(self, record: VhostRecord, left_queues: list[QueueRecord]) -> None:
-        """`left_queues` gets the queues of delayed exchanges that go, for who knows all queues."""
+    def __init__(self, record: VhostRecord, left_queues: list[QueueRecord], steps: RoutingSteps) -> None:
+        """`left_queues` gets the queues of delayed exchanges that go, for who knows all queues; `steps` count what
+        routing costs."""
         self.record = record
         self._left_queues = left_queues
         self.queues: dict[str, QueueRecord] = {}
@@ -69,7 +71,7 @@ class Vhost:
         self.operator_policies = PolicyTable()
         self.weight = 0
         """Of the bindings of all exchanges (`Exchange.weight`)."""
-        self.steps = RoutingSteps()
+        self._steps = steps
         self._policies_version = 0
         self._exchanges: dict[str, Exchange] = {}
         self._bindings: Blocks[BindingRecord] = Blocks()
@@ -161,6 +163,7 @@ class Vhost:
         name = exchange.name
         if name == DEFAULT_EXCHANGE:
             return None  # what it can't route is returned, whatever policies fit an empty name
+        self._steps.taken += len(self.policies) + len(self.operator_policies)
         policies = (
             table.for_thing("exchange", name) if "alternate-exchange" in table.keys_used else None
             for table in (self.policies, self.operator_policies)
@@ -171,7 +174,7 @@ class Vhost:
 
     def add_exchange(self, record: ExchangeRecord) -> None:
         """Add an exchange of a new name."""
-        self._exchanges[record.name] = Exchange(record, self.steps)
+        self._exchanges[record.name] = Exchange(record, self._steps)
 
     def remove_exchange(self, name: str) -> None:
         """Remove the exchange with its bindings, and auto-delete exchanges that lose their last one by it."""
@@ -277,33 +280,40 @@ class Vhost:
         waits: bool = False,
     ) -> tuple[QueueRecord, ...]:
         """The queues a message published to the exchange goes to, each once; none without the exchange. If it `waits`,
-        what comes to a delayed exchange goes into the queue of that, and no further (RULES S1)."""
+        what comes to a delayed exchange goes into the queue of that, and no further (RULES S1). Raises TooManySteps."""
+        self._steps.taken += 1
         source = self._exchanges.get(exchange)
         if source is None:
             return ()
+        seen = None if headers is None else MessageHeaders(headers)
+        matches: list[Targets] | None = None
         if not extra_keys and not waits:
             if exchange == DEFAULT_EXCHANGE:
                 queue = self.queues.get(key)
                 return () if queue is None else (queue,)
             if not source.onward:
-                matches = source.match(key, headers)
+                matches = source.match(key, seen)
                 if len(matches) == 1:
                     found = matches[0].queues
                     if found or self._alternate(source) is None:
                         return found
-        return self._route_on(exchange, [key, *extra_keys], headers, waits)
+        return self._route_on(exchange, [key, *extra_keys], seen, waits, matches)
 
     def _route_on(
-        self, first: str, keys: list[str], headers: Mapping[str, Any] | None, waits: bool
+        self, first: str, keys: list[str], headers: MessageHeaders | None, waits: bool, matches: list[Targets] | None
     ) -> tuple[QueueRecord, ...]:
-        """Follow bindings from exchange to exchange, each exchange once, so that rings of them do no harm."""
+        """Follow bindings from exchange to exchange, each exchange once, so that rings of them do no harm. `matches`:
+        those of the first one, if they are known."""
         queues: dict[int, QueueRecord] = {}
+        before = self._steps.taken
         pending = [first]
         seen = {first}
         for name in pending:
             exchange = self._exchanges.get(name)
             if exchange is None:
                 continue
+            self._steps.taken += 1 + len(keys)
+            self._steps.check(before)
             onward: list[str] = []
             routed = False
             if waits and name in self.delay_queues:
@@ -317,11 +327,16 @@ class Vhost:
                         queues[named.id] = named
                         routed = True
             else:
-                for targets in self._matches(exchange, keys, headers):
-                    for queue in targets.queues:
+                if matches is None:
+                    matches = self._matches(exchange, keys, headers, before)
+                for targets in matches:
+                    found, further = targets.queues, targets.exchanges
+                    self._steps.taken += 1 + len(found) + len(further)
+                    for queue in found:
                         queues[queue.id] = queue
-                    onward.extend(targets.exchanges)
+                    onward.extend(further)
                     routed = routed or bool(targets)
+            matches = None
             if not routed and (alternate := self._alternate(exchange)) is not None:
                 onward.append(alternate)
             for following in onward:
@@ -330,11 +345,16 @@ class Vhost:
                     pending.append(following)
         return tuple(queues.values())
 
-    @staticmethod
-    def _matches(exchange: Exchange, keys: list[str], headers: Mapping[str, Any] | None) -> list[Targets]:
+    def _matches(
+        self, exchange: Exchange, keys: list[str], headers: MessageHeaders | None, before: int
+    ) -> list[Targets]:
         if exchange.routes_as in ("fanout", "headers"):
             return exchange.match(keys[0], headers)
-        return [targets for key in keys for targets in exchange.match(key, headers)]
+        found: list[Targets] = []
+        for key in keys:
+            found += exchange.match(key, headers)
+            self._steps.check(before)
+        return found
 
     def looks_at_headers(self, exchange: str) -> bool:
         """Whether a message published to the exchange may reach a headers exchange."""
@@ -361,6 +381,7 @@ class Vhost:
             reached = self._exchanges.get(name)
             if reached is None:
                 continue
+            self._steps.taken += 1
             yield name
             alternate = self._alternate(reached)
             onward = [] if alternate is None else [alternate]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from mayfly.node.catalog.routing_steps import RoutingSteps
 from mayfly.node.catalog.targets import Targets
 
 CHUNK_BITS: Final = 4096
@@ -62,15 +63,6 @@ class _Chunk:
         self.to_make = False
 
 
-class RoutingSteps:
-    """What routing has cost so far: nodes of trees of patterns, and words held against chunks."""
-
-    __slots__ = ("taken",)
-
-    def __init__(self) -> None:
-        self.taken = 0
-
-
 class WordMasks:
     """Patterns as `topics.canonical` gives them, each once, and their targets."""
 
@@ -114,6 +106,7 @@ class WordMasks:
         for chunk in self._chunks.values():
             if chunk.to_make:
                 chunk.make()
+                self._steps.taken += chunk.bits
             takes, takes_any, stays = chunk.takes, chunk.takes_any, chunk.stays
             at = chunk.start
             for word in words:

@@ -11,6 +11,7 @@ import click
 
 from mayfly.node.command_line.operator_client import as_observer, get_text_as, parsed
 from mayfly.node.shell.build import describe_version
+from mayfly.node.shell.private_files import keeping_private
 
 _PAGES: Final = (
     "/health/live", "/health/ready", "/status", "/cluster/members", "/shards", "/queues?limit=1000",
@@ -32,8 +33,8 @@ def command(file: Path | None, all_nodes: bool, address: str, user: str, passwor
     """Write what a bug report needs to FILE. [default: mayfly-report-TIME.json]
 
     Versions, status, members, shards, queues, dead letters that wait, metrics, policies, limits, clients. Names of
-    queues, users and clients are in it; no passwords, no hashes, no messages. What a node does not tell is there with
-    the reason.
+    queues, users and clients are in it, so the file is for its owner alone; no passwords, no hashes, no messages. What
+    a node does not tell is there with the reason.
     """
     file = file or Path(time.strftime("mayfly-report-%Y%m%dT%H%M%SZ.json", time.gmtime()))
     report: dict[str, Any] = {
@@ -49,7 +50,7 @@ def command(file: Path | None, all_nodes: bool, address: str, user: str, passwor
             place: _pages(place, user, password, _PAGES_OF_OTHERS) for place in _places(report["pages"]["/status"])
         }
     try:
-        with file.open("x") as out:
+        with keeping_private(), file.open("x") as out:
             json.dump(without_secrets(report), out, indent=1)
     except OSError as error:
         raise click.ClickException(f"{file} can't be written: {error}") from None

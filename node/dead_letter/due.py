@@ -19,6 +19,7 @@ from mayfly.node.amqp.field_table import (
     table_to_python,
 )
 from mayfly.node.catalog import Catalog, QueueRecord
+from mayfly.node.catalog.routing_steps import TooManySteps
 from mayfly.node.content_header import HEADERS
 from mayfly.node.dead_letter.death_headers import PublishedContent
 from mayfly.node.dead_letter.publisher_headers import BCC, as_shown
@@ -57,7 +58,10 @@ def decide_due(
         start, stop = property_span(header, HEADERS)
         seen = table_to_python(header[start:stop])
     copies = [key for name in ("CC", BCC) for key in _keys(headers, name)]
-    return DueDecision(due, catalog.route(vhost, exchange, due.routing_key, seen, copies))
+    try:
+        return DueDecision(due, catalog.route(vhost, exchange, due.routing_key, seen, copies))
+    except TooManySteps:
+        return DueDecision(due, ())
 
 
 def _headers(header: bytes) -> FieldTable:

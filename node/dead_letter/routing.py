@@ -6,6 +6,7 @@ from typing import Final, Protocol
 from mayfly.node.amqp.content import Content, property_span
 from mayfly.node.amqp.field_table import table_to_python
 from mayfly.node.catalog import Catalog, QueueRecord
+from mayfly.node.catalog.routing_steps import TooManySteps
 from mayfly.node.catalog.ttl_dialects import OTTERMQ
 from mayfly.node.content_header import HEADERS
 from mayfly.node.dead_letter.cycles import is_cycle
@@ -35,8 +36,8 @@ class DeadLetterDecision:
     """Where one dead message goes.
 
     `targets` are the queues it goes to. `cycles` are those it was routed to and is dropped from (D5). Both
-    are empty when it is unroutable: the exchange is missing or nothing is bound (D8). `content` is the
-    message with its new headers, also when it goes nowhere.
+    are empty when it is unroutable: the exchange is missing, nothing is bound, or it takes too many steps (D8).
+    `content` is the message with its new headers, also when it goes nowhere.
     """
 
     __slots__ = ("content", "cycles", "targets")
@@ -108,7 +109,10 @@ class DeadLetterRouter:
             header = as_shown(dead.header)
             start, stop = property_span(header, HEADERS)
             headers = table_to_python(header[start:stop])
-        routed = self._catalog.route(vhost, exchange, dead.keys[0], headers, dead.keys[1:])
+        try:
+            routed = self._catalog.route(vhost, exchange, dead.keys[0], headers, dead.keys[1:])
+        except TooManySteps:
+            return (), ()
         cycles = tuple([queue for queue in routed if is_cycle(dead.history, queue.name)])
         if not cycles:
             return routed, ()

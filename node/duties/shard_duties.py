@@ -17,6 +17,7 @@ import logging
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import islice
 from typing import Final
 
@@ -27,7 +28,6 @@ from mayfly.node.dead_letter.death_headers import PublishedContent
 from mayfly.node.duties.lost_queues import LostQueues
 from mayfly.node.duties.port import DutyPort
 from mayfly.node.limits import (
-    DEAD_LETTER_ROUTING_STEPS,
     DEAD_LETTERS_PER_ENTRY,
     DEAD_LETTERS_ROUTED_AHEAD,
     DEAD_LETTERS_UNDER_WAY,
@@ -164,6 +164,9 @@ class ShardDuties:
     def forget(self) -> None:
         """Begin anew: what was given before may never have arrived."""
         self._life += 1
+        self._now_ms = 0
+        self._in_line: set[bool] = set()
+        """Waits for a turn to route: the dead (False), parked ones (True)."""
         self._raised_ms = -AGAIN_MS
         self._routed_first = 0
         self._routed_up_to = 0
@@ -189,6 +192,7 @@ class ShardDuties:
 
     def perform(self, now_ms: int) -> None:
         """Look at the shard and give what is due."""
+        self._now_ms = now_ms
         self._raise_level(now_ms)
         self._route(now_ms)
         self._retry_parked(now_ms)
@@ -244,12 +248,14 @@ class ShardDuties:
                 self._freshen(waiting[-1].sequence, (), lambda: self._route(now_ms))
                 return False
             waiting = [death for death in waiting if death.sequence <= self._fresh_up_to]
+        if not waiting or not self._may_route(False):
+            return False
+        turns = self._catalog.routing_turns
         decisions: list[commands.RouteDecision] = []
-        size = steps = 0
+        is_full = False
+        size = 0
         for death in waiting:
-            before = self._catalog.routing_steps(death.settings.vhost)
             decision = self._decide(death)
-            steps += self._catalog.routing_steps(death.settings.vhost) - before
             if decision.outcome in _UNROUTABLE and death.sequence > self._fresh_up_to:
                 # That counts once our catalog is as new as the death: a binding may just not have arrived yet (D8).
                 self._freshen(waiting[-1].sequence, ())
@@ -258,14 +264,32 @@ class ShardDuties:
                 self._tell_dropped(death)
             decisions.append(decision)
             size += death.message.content_length
-            if size >= TRANSFER_BYTES or steps >= DEAD_LETTER_ROUTING_STEPS:
+            if size >= TRANSFER_BYTES or turns.is_over:
+                is_full = True
                 break
         if decisions:
             self._routed_up_to = decisions[-1].sequence
             self._give(commands.encode_route(decisions))
-        if steps >= DEAD_LETTER_ROUTING_STEPS:
-            return False
-        return len(decisions) == len(waiting) > 0 or size >= TRANSFER_BYTES
+        return is_full or len(decisions) == len(waiting)
+
+    def _may_route(self, parked: bool) -> bool:
+        """Whether there is a turn to route in now. If not, the shard stands in line, to go on by itself then."""
+        turns = self._catalog.routing_turns
+        if not turns.is_over:
+            return True
+        if parked not in self._in_line:
+            self._in_line.add(parked)
+            turns.enter(self, partial(self._turn_came, self._life, parked))
+        return False
+
+    def _turn_came(self, life: int, parked: bool) -> None:
+        if life != self._life:
+            return
+        self._in_line.discard(parked)
+        if parked:
+            self._retry_parked(self._now_ms)
+        else:
+            self._route(self._now_ms)
 
     def _decide_due(self, death: Death) -> commands.RouteDecision:
         """About what has waited for a delayed exchange (RULES S1)."""
@@ -325,7 +349,7 @@ class ShardDuties:
             or (len(self.shard.parked()) <= DEAD_LETTERS_PER_ENTRY and not self._parked_cut_short)
         ):
             self._parked_up_to = 0
-        if newest <= self._parked_up_to or now_ms < self._parked_next_ms:
+        if newest <= self._parked_up_to or now_ms < self._parked_next_ms or not self._may_route(True):
             return
         if self._parked_up_to == 0:
             self._parked_version = version
@@ -333,14 +357,11 @@ class ShardDuties:
         start = bisect_right(parked, self._parked_up_to, key=lambda death: death.sequence)
         batch = parked[start : start + DEAD_LETTERS_PER_ENTRY]
         routable: list[int] = []
-        steps = 0
         for death in batch:
-            before = self._catalog.routing_steps(death.settings.vhost)
             if self._decide(death).outcome not in _UNROUTABLE:
                 routable.append(death.sequence)
             self._parked_up_to = death.sequence
-            steps += self._catalog.routing_steps(death.settings.vhost) - before
-            if steps >= DEAD_LETTER_ROUTING_STEPS:
+            if self._catalog.routing_turns.is_over:
                 break
         self._parked_cut_short = self._parked_up_to < batch[-1].sequence
         self._parked_next_ms = now_ms + (PARKED_PAUSE_MS if routable else PARKED_REST_MS)

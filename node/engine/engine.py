@@ -254,6 +254,7 @@ class Engine:
         """Do what is due; frames to send and a batch to write. Call again while `busy`."""
         self._now_ms = now_ms
         worked = self.busy
+        self.catalog.routing_turns.begin()
         self.transient.pump(now_ms)
         output = self.host.pump(now_ms)
         if self._changed:
@@ -284,7 +285,7 @@ class Engine:
     @property
     def busy(self) -> bool:
         """Whether `pump` should be called again at once."""
-        return self.host.busy or self.transient.busy
+        return self.host.busy or self.transient.busy or self.catalog.routing_turns.has_waiting
 
     def persisted(self, now_ms: int) -> None:
         """The batch of the last `pump` is on disk."""

@@ -7,6 +7,9 @@ _LARGE = "tests/node/broker/test_large_messages.py::"
 _WRITES = "tests/cluster/host/test_pending_writes.py::"
 _FULL = "tests/node/broker/test_full_disk.py::"
 
+_TURNS = "tests/node/broker/test_routing_turns.py::"
+_A_READ = _TURNS + "test_a_read_of_hostile_publishes_costs_a_bounded_number_of_steps_in_each_turn"
+
 MEMORY_BUGS = [
     Bug(
         "counts a waiting method as if it carried nothing",
@@ -87,5 +90,77 @@ MEMORY_BUGS = [
         "            pass\n",
         _FULL + "test_what_waits_for_a_full_disk_is_refused_and_what_comes_then",
         "did not come true",
+    ),
+    Bug(
+        "routes all that was read at once, whatever it costs",
+        "node/broker/publishing.py",
+        "            if routes.turns.is_over:\n",
+        "            if flags < 0:\n",
+        _A_READ + "[topics]",
+        "assert most <=",
+    ),
+    Bug(
+        "looks at topics and exchanges alone, not at copies, for whose turn it is",
+        "node/broker/publishing.py",
+        "route.may_delay or route.wide_copies or may_have_copies:",
+        "route.may_delay or route.wide_copies:",
+        _A_READ + "[copies over exchanges]",
+        "assert most <=",
+    ),
+    Bug(
+        "makes copies for any number of queues at once",
+        "node/broker/routes.py",
+        "        self.wide_copies: int = copies if copies > WIDE_ROUTE_QUEUES else 0\n",
+        "        self.wide_copies: int = 0\n",
+        _TURNS + "test_copies_for_many_queues_count_also_where_the_route_is_remembered",
+        "assert",
+    ),
+    Bug(
+        "takes the fields of headers for nothing",
+        "node/catalog/header_matching.py",
+        "        self._steps.taken += steps\n",
+        "",
+        _TURNS + "test_an_engine_begins_a_turn_with_each_pump_and_is_busy_while_somebody_waits",
+        "assert",
+    ),
+    Bug(
+        "takes the way from exchange to exchange for nothing",
+        "node/catalog/vhost.py",
+        "            self._steps.taken += 1 + len(keys)\n",
+        "",
+        _TURNS + "test_each_exchange_that_is_come_to_counts_for_each_key",
+        "assert",
+    ),
+    Bug(
+        "gives each channel a turn, however many a connection has",
+        "node/broker/operation.py",
+        "routing_turns.enter(self.client,",
+        "routing_turns.enter(self,",
+        _TURNS + "test_connections_have_their_turns_one_after_the_other_whatever_they_have_to_do",
+        "assert",
+    ),
+    Bug(
+        "gives each shard with dead letters a message more in every turn",
+        "node/duties/shard_duties.py",
+        "        if not turns.is_over:\n            return True\n",
+        "        if turns is not None:\n            return True\n",
+        _TURNS + "test_d7_the_dead_of_all_shards_share_the_turns",
+        "assert max(costs) <=",
+    ),
+    Bug(
+        "routes the dead of a shard to the end of an entry, whatever they cost",
+        "node/duties/shard_duties.py",
+        "            if size >= TRANSFER_BYTES or turns.is_over:\n",
+        "            if size >= TRANSFER_BYTES:\n",
+        "tests/node/duties/test_dead_letter_duties.py::test_d7_a_look_at_deaths_ends_when_routing_them_takes_long",
+        "assert",
+    ),
+    Bug(
+        "sleeps while somebody waits for a turn",
+        "node/engine/engine.py",
+        " or self.catalog.routing_turns.has_waiting\n",
+        "\n",
+        _TURNS + "test_an_engine_begins_a_turn_with_each_pump_and_is_busy_while_somebody_waits",
+        "assert node.engine.busy",
     ),
 ]

@@ -134,16 +134,20 @@ class DirectCluster:
         if now_ms is not None:
             self.now_ms = max(self.now_ms, now_ms)
         for _ in range(_ROUNDS):
-            if not self._pump_once():
+            if not self.turn():
                 return
 
     @property
     def busy(self) -> bool:
         """Whether `pump` has something to do."""
-        return bool(self._commands or self._barriers or any(local.busy for local in self.shards.values()))
+        waits = self._commands or self._barriers or self.catalog.routing_turns.has_waiting
+        return bool(waits or any(local.busy for local in self.shards.values()))
 
-    def _pump_once(self) -> bool:
-        did_something = self._pump_catalog()
+    def turn(self) -> bool:
+        """One turn of the node; whether there was something to do."""
+        did_something = self.catalog.routing_turns.has_waiting
+        self.catalog.routing_turns.begin()
+        did_something |= self._pump_catalog()
         for local in self.shards.values():
             if local.busy:
                 did_something = True

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
+import stat
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -121,7 +123,11 @@ def test_what_is_wrong_is_found_by_a_check(node: Node) -> None:
 
 def test_a_report_is_one_file_without_secrets(node: Node, tmp_path: Path) -> None:
     file = tmp_path / "report.json"
-    assert f"{file}: " in done(node, "report", str(file), "--all-nodes")
+    before = os.umask(0)
+    try:
+        assert f"{file}: " in done(node, "report", str(file), "--all-nodes")
+    finally:
+        os.umask(before)
     text = file.read_text()
     report = json.loads(text)
     assert report["pages"]["/status"]["shards"] == 2 and report["pages"]["/health/ready"]["status"] == "ready"
@@ -130,6 +136,7 @@ def test_a_report_is_one_file_without_secrets(node: Node, tmp_path: Path) -> Non
     users = node.ask("GET", "/api/users")[1]
     assert all(user["password_hash"] not in text for user in users) and "guest:guest" not in text
     assert "can't be written" in refused(node, "report", str(file))
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600, "names of users and clients are in it, whatever the umask"
     assert list(report["nodes"]) == [] or all("/status" in pages for pages in report["nodes"].values())
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from mayfly.node.catalog import Bind, Catalog, DeclareQueue, QueueDeclared, QueueRecord
 from mayfly.node.catalog.shard_settings import shard_settings
 from mayfly.node.duties.shard_duties import AGAIN_MS, PARKED_REST_MS, ShardDuties
-from mayfly.node.limits import DEAD_LETTER_ROUTING_STEPS, DEAD_LETTERS_PER_ENTRY, DEAD_LETTERS_ROUTED_AHEAD
+from mayfly.node.limits import DEAD_LETTERS_PER_ENTRY, DEAD_LETTERS_ROUTED_AHEAD, ROUTING_STEPS_PER_TURN
 from mayfly.node.shard import commands
 from mayfly.node.shard.room import ANY_ROOM, Room
 from tests.node.shard.driver import Driver
@@ -41,6 +41,7 @@ class Leader:
         return result.queue
 
     def look(self) -> None:
+        self.catalog.routing_turns.begin()
         self.duties.perform(self.now_ms)
 
     def apply_first(self) -> None:
@@ -276,9 +277,9 @@ def test_d7_a_look_at_deaths_ends_when_routing_them_takes_long() -> None:
     leader = Slow(100)
     looks = 0
     while leader.driver.shard.unrouted(1):
-        before = leader.catalog.routing_steps("/")
+        before = leader.catalog.routing_steps
         leader.look()
-        assert leader.catalog.routing_steps("/") - before <= 1.5 * DEAD_LETTER_ROUTING_STEPS
+        assert leader.catalog.routing_steps - before <= 1.5 * ROUTING_STEPS_PER_TURN
         while leader.given:
             leader.apply_first()
         looks += 1
