@@ -83,8 +83,11 @@ class Login:
         user, password = event.username, event.password.encode("utf-8", "surrogateescape")
         record = self._cluster.catalog.user(user)
         inner = self._client.socket.inner
-        if event.fault or self._is_token(event):
+        if event.fault:
             self._slow_down(event)
+        elif self._is_token(event):
+            # Nobody guesses a signature, and to look at it takes less than a connection does: it need not wait.
+            self.look_at_token(event.password, lambda answer: self._token_looked_at(event, answer))
         elif isinstance(inner, TokenUser):
             self._accepted(inner)
         elif inner is None and node.tokens is not None and node.tokens.only:
@@ -116,8 +119,6 @@ class Login:
     def _look_at(self, event: AuthenticationRequested, has_waited: bool) -> None:
         if event.fault:
             self._refuse_login(event, event.fault)
-        elif self._is_token(event):
-            self.look_at_token(event.password, lambda answer: self._token_looked_at(event, answer))
         else:
             self._check_password(event, has_waited)
 
@@ -143,9 +144,9 @@ class Login:
 
     def _token_looked_at(self, event: AuthenticationRequested, answer: TokenUser | str) -> None:
         if isinstance(answer, str):
-            self._refuse_login(event, f"its token does not count: {answer}")
+            self._turn_away(event, f"its token does not count: {answer}")
         elif answer.name in self._node.loopback_users and not self._loopback:
-            self._refuse_login(event, f"user '{answer.name}' can only connect via localhost")
+            self._turn_away(event, f"user '{answer.name}' can only connect via localhost")
         else:
             self._node.failed.succeeded(self._origin, event.username)
             self._accepted(answer)
