@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mayfly.node.catalog.token_user import Who
+from mayfly.node.catalog.token_user import AnyUser
 
 
 class ClientSocket:
@@ -10,11 +10,11 @@ class ClientSocket:
 
     def __init__(
         self, peer: tuple[str, int], own: tuple[str, int], is_tls: bool, connected_at_ms: int,
-        limit_reached: int | None = None, inner: Who | None = None,
+        limit_reached: int | None = None, inner: AnyUser | None = None,
     ) -> None:  # fmt: skip
         """`limit_reached`: how many connections the node takes, if there were as many before this one. `inner`: there
         is no socket, but a part of the node that does something as this user (`InnerClient`), who has logged in."""
-        self.inner: Who | None = inner
+        self.inner: AnyUser | None = inner
         self.limit_reached: int | None = limit_reached
         self.peer: tuple[str, int] = peer
         self.own: tuple[str, int] = own

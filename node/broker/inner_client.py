@@ -21,7 +21,7 @@ from mayfly.node.broker.broker import Broker
 from mayfly.node.broker.client_socket import ClientSocket
 from mayfly.node.broker.cluster_facade import OnDone
 from mayfly.node.broker.connection import ClientConnection
-from mayfly.node.catalog.token_user import Who, name_of
+from mayfly.node.catalog.token_user import AnyUser, name_of
 
 _CHANNEL: Final = 1
 _FRAME_START: Final = Struct(">BHI")
@@ -43,7 +43,7 @@ class InnerClient:
     """One connection with one channel. Implements `ConnectionHost`."""
 
     def __init__(
-        self, broker: Broker, user: Who, vhost: str, soon: Callable[[Callable[[], None]], None],
+        self, broker: Broker, user: AnyUser, vhost: str, soon: Callable[[Callable[[], None]], None],
         received: Callable[[Received], None],
     ) -> None:  # fmt: skip
         """It acts as this user, who has logged in by other means, in this vhost. `soon(call)` has the cluster do what

@@ -1,7 +1,8 @@
 """Whether a client is who it says: what follows its connection.start-ok.
 
-A token in place of a password (`tokens`) is looked at here and now; its user is whom it names. A password is checked in a thread, slowly on purpose. Logins from where others have failed wait, and so do those of
-which too many are being checked (`failed_logins`, `password_line`).
+A token in place of a password (`tokens`) is looked at here and now; its user is whom it names. A password is checked in
+a thread, slowly on purpose. Logins from where others have failed wait, and so do those of which too many are being
+checked (`failed_logins`, `password_line`).
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from mayfly.node.catalog.arguments import queue_type
 from mayfly.node.catalog.permissions import check_access, check_topic
 from mayfly.node.catalog.shard_settings import allows_schedules, refuses_publishes, stream_ttl_floor_ms
 from mayfly.node.catalog.streams import STREAM
-from mayfly.node.catalog.token_user import TokenUser, Who
+from mayfly.node.catalog.token_user import AnyUser, TokenUser
 from mayfly.node.limits import COPIES_CHARACTERS, ROUTES_CACHED
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Route:
 class Routes:
     """The routes of one vhost as one user may use them."""
 
-    def __init__(self, cluster: ClusterFacade, vhost: str, user: Who, crossings: Crossings) -> None:
+    def __init__(self, cluster: ClusterFacade, vhost: str, user: AnyUser, crossings: Crossings) -> None:
         self._cluster = cluster
         self.crossings: Crossings = crossings
         self._vhost = vhost
@@ -78,7 +78,7 @@ class Routes:
         self.version: int = -1
         self.known: dict[bytes, Route] = {}
 
-    def change_user(self, user: Who) -> None:
+    def change_user(self, user: AnyUser) -> None:
         """For the routes of one connection alone, whose user has shown another token."""
         self._user = user
         self.known.clear()
@@ -168,7 +168,7 @@ class NodeRoutes:
         self.crossings: Crossings = Crossings(cluster)
         self._routes: dict[tuple[str, str], Routes] = {}
 
-    def of(self, vhost: str, user: Who) -> Routes:
+    def of(self, vhost: str, user: AnyUser) -> Routes:
         """Those of one vhost as one user may use them. A token is one connection's, and so are its routes."""
         if isinstance(user, TokenUser):
             return Routes(self._cluster, vhost, user, self.crossings)

@@ -18,7 +18,7 @@ from mayfly.node.catalog.expression_syntax import quoted
 from mayfly.node.catalog.expressions import expression
 from mayfly.node.catalog.records import DestinationKind, ExchangeRecord, PermissionRecord, TopicPermissionRecord
 from mayfly.node.catalog.results import Refusal
-from mayfly.node.catalog.token_user import TokenUser, Who, name_of
+from mayfly.node.catalog.token_user import AnyUser, TokenUser, name_of
 
 Access = Literal["configure", "write", "read"]
 
@@ -46,14 +46,14 @@ def _allows(text: str, name: str) -> bool:
     return bool(text) and expression(text).search(name)
 
 
-def may_enter(catalog: RightsSource, user: Who, vhost: str) -> bool:
+def may_enter(catalog: RightsSource, user: AnyUser, vhost: str) -> bool:
     """Whether the user may do anything in the vhost."""
     if isinstance(user, TokenUser):
         return user.scopes.enter(vhost)
     return catalog.permission(user, vhost) is not None
 
 
-def check_vhost(catalog: PermissionSource, user: Who, vhost: str) -> Refusal | None:
+def check_vhost(catalog: PermissionSource, user: AnyUser, vhost: str) -> Refusal | None:
     """May the user open the vhost?"""
     if not catalog.has_vhost(vhost):
         return refusals.vhost_not_found(vhost)
@@ -61,7 +61,7 @@ def check_vhost(catalog: PermissionSource, user: Who, vhost: str) -> Refusal | N
 
 
 def check_access(
-    catalog: RightsSource, user: Who, access: Access, kind: DestinationKind, vhost: str, name: str
+    catalog: RightsSource, user: AnyUser, access: Access, kind: DestinationKind, vhost: str, name: str
 ) -> Refusal | None:
     """May the user configure, write or read the queue or exchange (which need not exist)?"""
     known_as = name or "amq.default" if kind == "exchange" else name
@@ -82,7 +82,7 @@ def check_access(
 
 
 def check_topic(
-    catalog: RightsSource, user: Who, access: Literal["write", "read"], vhost: str, exchange: str, key: str
+    catalog: RightsSource, user: AnyUser, access: Literal["write", "read"], vhost: str, exchange: str, key: str
 ) -> Refusal | None:
     """May the user publish with this routing key to the topic exchange, or bind with it? For after `check_access`."""
     if isinstance(user, TokenUser):
@@ -97,7 +97,7 @@ def check_topic(
     return None if _allows(text or "^$", key) else refusals.topic_refused(key, exchange, vhost, user)
 
 
-def check_new_queue(catalog: RightsSource, user: Who, command: DeclareQueue) -> Refusal | None:
+def check_new_queue(catalog: RightsSource, user: AnyUser, command: DeclareQueue) -> Refusal | None:
     """May the user make the queue (D10)? Configure on it; with a dead-letter exchange read on it and write on that.
     To look up an equivalent one that is there configure will do."""
     vhost, name = command.vhost, command.name
@@ -106,7 +106,7 @@ def check_new_queue(catalog: RightsSource, user: Who, command: DeclareQueue) -> 
     )
 
 
-def check_new_exchange(catalog: RightsSource, user: Who, command: DeclareExchange) -> Refusal | None:
+def check_new_exchange(catalog: RightsSource, user: AnyUser, command: DeclareExchange) -> Refusal | None:
     """May the user make the exchange? As `check_new_queue`, with an alternate exchange."""
     vhost, name = command.vhost, command.name
     return check_access(catalog, user, "configure", "exchange", vhost, name) or _check_forwarding(
@@ -114,7 +114,7 @@ def check_new_exchange(catalog: RightsSource, user: Who, command: DeclareExchang
     )
 
 
-def check_binding(catalog: RightsSource, user: Who, command: Bind | Unbind) -> Refusal | None:
+def check_binding(catalog: RightsSource, user: AnyUser, command: Bind | Unbind) -> Refusal | None:
     """Write on the destination, read on the source; of a topic exchange, on the key, too. In between, as in RabbitMQ,
     the default exchange is refused at either end."""
     vhost = command.vhost
@@ -130,7 +130,7 @@ def check_binding(catalog: RightsSource, user: Who, command: Bind | Unbind) -> R
 
 
 def _check_forwarding(
-    catalog: RightsSource, user: Who, kind: DestinationKind, vhost: str, name: str,
+    catalog: RightsSource, user: AnyUser, kind: DestinationKind, vhost: str, name: str,
     arguments: Mapping[str, Any], key: str,
 ) -> Refusal | None:
     onward = arguments.get(key)

@@ -1,8 +1,8 @@
 """Users whom no catalog has: a token of an OAuth 2 provider says who they are, and its scopes what they may do.
 
 A scope is `<permission>:<vhost>/<name>[/<routing key>]`, as RabbitMQ's plugin reads it: the permission is configure,
-write or read, the rest are patterns. In a pattern `*` stands for any characters, none included; `%2A` and the like stand
-for one octet, + for a space, and {vhost} for the vhost that is asked about. Without a routing key any will do.
+write or read, the rest are patterns. In a pattern `*` stands for any characters, none included; `%2A` and the like
+stand for one octet, + for a space, and {vhost} for the vhost that is asked about. Without a routing key any will do.
 """
 from __future__ import annotations
 
@@ -57,9 +57,8 @@ def _decoded(part: str) -> str:
 
 def quoted(text: str) -> str:
     """The pattern that stands for this text and nothing else."""
-    return "".join(
-        [each if each in _UNCHANGED else "".join([f"%{octet:02X}" for octet in each.encode("utf-8", "surrogatepass")]) for each in text]
-    )
+    octets = text.encode("utf-8", "surrogatepass")
+    return "".join([chr(octet) if chr(octet) in _UNCHANGED else f"%{octet:02X}" for octet in octets])
 
 
 class _Grant(NamedTuple):
@@ -137,11 +136,11 @@ class TokenUser:
         return self
 
 
-Who = str | TokenUser
+AnyUser = str | TokenUser
 """Whose permissions count: a user of the catalog, by name, or that of a token. A name alone says nothing of a token's
 user: the catalog may have another one of that name."""
 
 
-def name_of(who: Who) -> str:
+def name_of(who: AnyUser) -> str:
     """What people call that user."""
     return who.name if isinstance(who, TokenUser) else who

@@ -6,7 +6,7 @@ from typing import Any
 
 from aiohttp import web
 
-from mayfly.node.catalog.token_user import Who
+from mayfly.node.catalog.token_user import AnyUser
 from mayfly.node.http.answers import answer, answered
 from mayfly.node.http.bodies import object_in
 from mayfly.node.http.gate import Handler
@@ -118,7 +118,7 @@ def _showing(rows_of: Callable[[Path], list[dict[str, Any]] | None]) -> Handler:
     return handle
 
 
-def _putting(put: Callable[[Path, dict[str, Any], Who], Awaitable[Answer]]) -> Handler:
+def _putting(put: Callable[[Path, dict[str, Any], AnyUser], Awaitable[Answer]]) -> Handler:
     """`put` gets the names in the path, the body, and who asks."""
 
     async def handle(request: web.Request, user: User) -> web.Response:

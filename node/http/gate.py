@@ -6,7 +6,7 @@ from typing import Final, Protocol
 
 from aiohttp import web
 
-from mayfly.node.catalog.token_user import Who
+from mayfly.node.catalog.token_user import AnyUser
 from mayfly.node.http.answers import answer, answered, not_authorised
 from mayfly.node.http.api_routes import Who
 from mayfly.node.http.logins import login_in
@@ -37,10 +37,10 @@ class GatePort(Protocol):
     def has_vhost(self, vhost: str) -> bool:
         """Whether there is such a vhost."""
 
-    def may_see(self, user: Who, vhost: str) -> bool:
+    def may_see(self, user: AnyUser, vhost: str) -> bool:
         """Whether the user may see that vhost: by a tag, or by having permissions in it."""
 
-    def may_have_policies(self, user: Who, vhost: str) -> bool:
+    def may_have_policies(self, user: AnyUser, vhost: str) -> bool:
         """Whether the user may come to policies of that vhost: administrators, and who has permissions in it."""
 
 
@@ -84,6 +84,6 @@ class Gate:
         return None
 
 
-def _anybody_may(_user: Who, _vhost: str) -> bool:
+def _anybody_may(_user: AnyUser, _vhost: str) -> bool:
     """For pages that show nothing but what the user may see."""
     return True

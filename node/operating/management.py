@@ -18,7 +18,7 @@ from mayfly.node.catalog import (
 )
 from mayfly.node.catalog.expressions import expression
 from mayfly.node.catalog.permissions import may_enter
-from mayfly.node.catalog.token_user import Who, name_of
+from mayfly.node.catalog.token_user import AnyUser, name_of
 from mayfly.node.catalog.values import json_term
 from mayfly.node.engine.engine import Engine
 from mayfly.node.operating.clients import Clients
@@ -112,11 +112,11 @@ class Management:
         """See `ManagementPort.has_vhost`."""
         return self._catalog.has_vhost(vhost)
 
-    def may_see(self, user: Who, vhost: str) -> bool:
+    def may_see(self, user: AnyUser, vhost: str) -> bool:
         """See `ManagementPort.may_see`."""
         return sees_vhost(self._catalog, user, vhost)
 
-    def may_have_policies(self, user: Who, vhost: str) -> bool:
+    def may_have_policies(self, user: AnyUser, vhost: str) -> bool:
         """See `ManagementPort.may_have_policies`."""
         tags = tags_of(self._catalog, user)
         return tags is not None and (ADMINISTRATOR in tags or may_enter(self._catalog, user, vhost))
@@ -149,7 +149,7 @@ class Management:
             return HTTPStatus.NOT_FOUND, NOT_FOUND
         return HTTPStatus.NO_CONTENT, {}
 
-    def vhosts_seen(self, user: Who) -> list[str]:
+    def vhosts_seen(self, user: AnyUser) -> list[str]:
         """See `ManagementPort.vhosts_seen`."""
         return [vhost.name for vhost in self._catalog.vhosts() if self.may_see(user, vhost.name)]
 
@@ -181,7 +181,7 @@ class Management:
             await asyncio.sleep(0)
         return names
 
-    async def overview(self, user: Who, with_stats: bool = True) -> dict[str, Any]:
+    async def overview(self, user: AnyUser, with_stats: bool = True) -> dict[str, Any]:
         """See `ManagementPort.overview`."""
         engine = self._engine
         if not self.sees_all(user):
@@ -228,7 +228,7 @@ class Management:
             if record.id in rows
         }
 
-    async def _totals_of(self, user: Who) -> dict[str, Any]:
+    async def _totals_of(self, user: AnyUser) -> dict[str, Any]:
         vhosts = self.vhosts_seen(user)
         totals = TotalsOfUser(self._engine, vhosts, name_of(user))
         records = [record for vhost in vhosts for record in self._catalog.queues(vhost)]
@@ -240,11 +240,11 @@ class Management:
             unknown.update(missing)
         return totals.shown() | _without(unknown)
 
-    def sees_all(self, user: Who) -> bool:
+    def sees_all(self, user: AnyUser) -> bool:
         """See `ClientsPort.sees_all`."""
         return sees_all(self._catalog, user)
 
-    def may_close_all(self, user: Who) -> bool:
+    def may_close_all(self, user: AnyUser) -> bool:
         """See `ClientsPort.may_close_all`."""
         return ADMINISTRATOR in (tags_of(self._catalog, user) or ())
 

@@ -3,7 +3,7 @@
 from contextvars import ContextVar
 from typing import Final, Protocol
 
-from mayfly.node.catalog.token_user import Who
+from mayfly.node.catalog.token_user import AnyUser
 
 ORIGIN: ContextVar[str] = ContextVar("origin", default="")
 """The address that the request under way comes from; see `node.broker.failed_logins.origin_of`."""
@@ -25,7 +25,7 @@ class User(Protocol):
     def name(self) -> str: ...
 
     @property
-    def who(self) -> Who:
+    def who(self) -> AnyUser:
         """What the permissions are looked up by."""
 
     @property

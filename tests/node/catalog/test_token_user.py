@@ -69,7 +69,10 @@ def test_hostile_patterns_cost_no_more_than_they_are_long() -> None:
 
 
 def test_what_scopes_allow() -> None:
-    scopes = Scopes(["read:v/q*", "write:v/amq.topic/a.*", "write:v/amq.topic/b", "configure:%2F/x", "read:a/b/c/d", "read:a", "x:v/*"])
+    scopes = Scopes([
+        "read:v/q*", "write:v/amq.topic/a.*", "write:v/amq.topic/b", "configure:%2F/x",
+        "read:a/b/c/d", "read:a", "x:v/*",
+    ])  # fmt: skip
     assert [scopes.enter(vhost) for vhost in ("v", "/", "w", "a")] == [True, True, False, False]
     assert scopes.allow("read", "v", "q1")
     assert not scopes.allow("write", "v", "q1")

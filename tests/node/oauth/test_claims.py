@@ -65,7 +65,9 @@ def test_scopes_as_text_and_as_list(said: dict[str, Any]) -> None:
     assert may(user(said), "read:a", "write:b", "read:b", "configure:a") == [True, True, False, False]
 
 
-@pytest.mark.parametrize("scope", ["read:*/*", "rabbitmq2.read:*/*", "other.read:*/*", "Rabbitmq.read:*/*", "rabbitmq.rea"])
+@pytest.mark.parametrize(
+    "scope", ["read:*/*", "rabbitmq2.read:*/*", "other.read:*/*", "Rabbitmq.read:*/*", "rabbitmq.rea"]
+)
 def test_scopes_of_others_are_none(scope: str) -> None:
     found = user(claims(scope=[scope]))
     assert not found.scopes.enter("/")
@@ -94,7 +96,8 @@ def test_more_scopes_where_settings_say() -> None:
 
 
 def test_aliases() -> None:
-    aliases = {"admin": (f"{CLUSTER}.tag:administrator", f"{CLUSTER}.read:*/*"), f"{CLUSTER}.x": (f"{CLUSTER}.write:*/*",)}
+    admin = (f"{CLUSTER}.tag:administrator", f"{CLUSTER}.read:*/*")
+    aliases = {"admin": admin, f"{CLUSTER}.x": (f"{CLUSTER}.write:*/*",)}
     found = user(claims("x", roles=["admin"]), scope_aliases=aliases, additional_scopes=("roles",))
     assert found.tags == ("administrator",)
     assert may(found, "read:a", "write:a", "configure:a") == [True, True, False]
