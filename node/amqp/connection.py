@@ -239,7 +239,7 @@ class Connection:
         self._reader.events.append(OpenRequested(method.virtual_host))
 
     def _update_secret(self, method: ConnectionClass.UpdateSecret) -> None:
-        secret = method.new_secret
+        secret: str | bytes = method.new_secret or ""
         text = secret.decode("utf-8", "surrogateescape") if isinstance(secret, bytes) else secret
         self._reader.events.append(SecretUpdated(text))
 
