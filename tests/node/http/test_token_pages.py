@@ -98,7 +98,8 @@ def test_an_administrator_by_a_token_makes_a_vhost_and_sees_all(node: Node) -> N
     assert ask(node, "PUT", "/api/vhosts/new", administrator, {})[0] == 201
     assert "new" in [row["name"] for row in ask(node, "GET", "/api/vhosts", administrator)[1]]
     assert ask(node, "GET", "/api/permissions", administrator)[1][0]["user"] == "guest"
-    assert ask(node, "PUT", "/api/policies/%2F/p", administrator, {"pattern": "^none$", "definition": {"message-ttl": 1000}})[0] == 201
+    policy = {"pattern": "^none$", "definition": {"message-ttl": 1000}}
+    assert ask(node, "PUT", "/api/policies/%2F/p", administrator, policy)[0] == 201
     assert ask(node, "POST", "/node/revive", administrator, {})[0] in (200, 202)
     assert ask(node, "POST", "/node/revive", f"Bearer {fresh('tag:management')}", {})[0] == 401
 
