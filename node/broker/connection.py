@@ -44,8 +44,8 @@ logger = logging.getLogger(__name__)
 CONNECTION_FORCED: Final = 320
 COMMAND_INVALID: Final = 503
 NOT_ALLOWED: Final = 530
-_UPDATE_SECRET: Final = (10, 70)
-"""Class and method."""
+_CONNECTION_CLASS: Final = 10
+_UPDATE_SECRET: Final = 70
 
 
 class ClientConnection(Client):
@@ -242,7 +242,8 @@ class ClientConnection(Client):
         """connection.update-secret: a token that ends later takes the place of the one that the client has shown. A
         password does not end, and another one is not looked at; RabbitMQ does the same for users of its own."""
         if self._secret_waits:
-            self.fail(AmqpError(COMMAND_INVALID, "the secret from before is still looked at"), *_UPDATE_SECRET)
+            error = AmqpError(COMMAND_INVALID, "the secret from before is still looked at")
+            self.fail(error, _CONNECTION_CLASS, _UPDATE_SECRET)
         elif isinstance(self.who, TokenUser):
             self._secret_waits = True
             self._login.look_at_token(secret, self._secret_looked_at)
@@ -262,7 +263,7 @@ class ClientConnection(Client):
             self.amqp.secret_updated()
         else:
             logger.warning("connection %s: another token of %r refused: %s", self.name, self.user, answer)
-            self.fail(AmqpError(NOT_ALLOWED, NEW_SECRET_REFUSED), *_UPDATE_SECRET)
+            self.fail(AmqpError(NOT_ALLOWED, NEW_SECRET_REFUSED), _CONNECTION_CLASS, _UPDATE_SECRET)
 
     def permissions_changed(self) -> None:
         """Users, vhosts or permissions have changed: without its user or its vhost the connection goes. What else it

@@ -133,7 +133,8 @@ HTTP_BUGS = [
         "takes tokens that nobody has signed",
         "node/oauth/token.py",
         "    if not isinstance(algorithm, str) or algorithm not in algorithms:\n",
-        "    if algorithm == \"none\":\n        return\n    if not isinstance(algorithm, str) or algorithm not in algorithms:\n",
+        "    if algorithm == 'none':\n        return\n"
+        "    if not isinstance(algorithm, str) or algorithm not in algorithms:\n",
         TOKENS + "test_a_public_key_is_no_secret_and_no_signature_is_none",
         "DID NOT RAISE",
     ),
@@ -156,7 +157,8 @@ HTTP_BUGS = [
     Bug(
         "has a token's user go by routes of another one of that name",
         "node/broker/routes.py",
-        "        if isinstance(user, TokenUser):\n            return Routes(self._cluster, vhost, user, self.crossings)\n"
+        "        if isinstance(user, TokenUser):\n"
+        "            return Routes(self._cluster, vhost, user, self.crossings)\n"
         "        key = (vhost, user)\n",
         "        key = (vhost, user.name if isinstance(user, TokenUser) else user)\n",
         "tests/node/broker/test_tokens.py::test_routes_are_not_shared_with_others_of_that_name",

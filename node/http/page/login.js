@@ -1,4 +1,4 @@
-// The form for name and password, or for a token where this node takes them.
+// The form for name and password, and one for a token where this node takes them.
 
 import { get, logIn, logInByToken, logOut } from "./api.js";
 import { h, show } from "./dom.js";
@@ -6,44 +6,45 @@ import { h, show } from "./dom.js";
 export function loginForm(done, text) {
   const name = h("input", { name: "name", autocomplete: "username", required: true, autocapitalize: "none", spellcheck: "false" });
   const password = h("input", { name: "password", type: "password", autocomplete: "current-password" });
-  const said = h("p", { class: text ? "notice late" : "", role: "alert" }, text);
-  const button = h("button", { type: "submit", class: "plain main" }, "Log in");
-  const form = h("form", {}, h("label", {}, "User", name), h("label", {}, "Password", password), said, button);
-  submits(form, button, said, () => logIn(name.value, password.value), password, reasonFor);
+  const fields = [h("label", {}, "User", name), h("label", {}, "Password", password)];
+  const form = entry({}, fields, "Log in", text, () => logIn(name.value, password.value), reasonFor, done);
   const page = h("main", { class: "login" },
     h("div", { class: "brand" }, h("img", { src: "/page/mayfly.svg", alt: "" }), "MayflyMQ"), form);
-  offerToken(page, form);
+  get("/api/auth").then((ways) => offerToken(ways, page, form, done), () => {});
   return page;
+}
 
-  function submits(form, button, said, enter, last, reason) {
-    form.addEventListener("submit", async (event) => {
-      event.preventDefault();
-      button.disabled = true;
-      enter();
-      try {
-        await get("/api/whoami");
-        done();
-      } catch (error) {
-        logOut();
-        said.className = "notice late";
-        show(said, reason(error));
-        button.disabled = false;
-        last.select();
-      }
-    });
-  }
+/** What this node says of tokens: that there is a form for them too, or for nothing else. */
+function offerToken(ways, page, form, done) {
+  if (!ways.oauth_enabled) return;
+  const token = h("input", { name: "token", type: "password", autocomplete: "off", required: true, spellcheck: "false" });
+  const byToken = entry({ class: "by-token" }, [h("label", {}, "Token of the provider", token)], "Log in by token", "",
+    () => logInByToken(token.value.trim()), reasonForToken, done);
+  if (ways.oauth_disable_basic_auth) form.replaceWith(byToken);
+  else page.append(byToken);
+}
 
-  async function offerToken(page, passwords) {
-    const ways = await get("/api/auth").catch(() => ({}));
-    if (!ways.oauth_enabled) return;
-    const token = h("input", { name: "token", type: "password", autocomplete: "off", required: true, spellcheck: "false" });
-    const said = h("p", { role: "alert" });
-    const button = h("button", { type: "submit", class: "plain" }, "Log in by token");
-    const form = h("form", { class: "by-token" }, h("label", {}, "Token of the provider", token), said, button);
-    submits(form, button, said, () => logInByToken(token.value.trim()), token, reasonForToken);
-    if (ways.oauth_disable_basic_auth) passwords.replaceWith(form);
-    else page.append(form);
-  }
+/** A form: `enter` keeps what is in its fields as the login, which is tried then. */
+function entry(properties, fields, label, text, enter, reason, done) {
+  const said = h("p", { class: text ? "notice late" : "", role: "alert" }, text);
+  const button = h("button", { type: "submit", class: "plain main" }, label);
+  const form = h("form", properties, fields, said, button);
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    button.disabled = true;
+    enter();
+    try {
+      await get("/api/whoami");
+      done();
+    } catch (error) {
+      logOut();
+      said.className = "notice late";
+      show(said, reason(error));
+      button.disabled = false;
+      fields.at(-1).querySelector("input").select();
+    }
+  });
+  return form;
 }
 
 function reasonFor(error) {
@@ -56,7 +57,9 @@ function reasonFor(error) {
 }
 
 function reasonForToken(error) {
-  if (error.message === "Login failed") return "The token does not count here: it has expired, or is not for this cluster. The node's log says more.";
-  if (error.status === 401) return "The token has none of the scopes tag:administrator, tag:monitoring, tag:policymaker, tag:management.";
+  if (error.message === "Login failed") {
+    return "The token does not count here: it has ended, or is for another cluster. This node's log says why.";
+  }
+  if (error.status === 401) return "None of the token's scopes is for this page, such as tag:management.";
   return error.message;
 }

@@ -18,7 +18,9 @@ CLUSTER: Final = "rabbitmq"
 EVERYTHING: Final = ["configure:*/*", "write:*/*", "read:*/*"]
 ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 _HASHES: Final[dict[str, Any]] = {"256": hashes.SHA256, "384": hashes.SHA384, "512": hashes.SHA512}
-_CURVES: Final[dict[str, tuple[str, Any]]] = {"ES256": ("P-256", ec.SECP256R1), "ES384": ("P-384", ec.SECP384R1), "ES512": ("P-521", ec.SECP521R1)}
+_CURVES: Final[dict[str, tuple[str, Any]]] = {
+    "ES256": ("P-256", ec.SECP256R1), "ES384": ("P-384", ec.SECP384R1), "ES512": ("P-521", ec.SECP521R1),
+}  # fmt: skip
 
 
 def base64url(octets: bytes) -> str:
