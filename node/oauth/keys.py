@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_public_key
 from cryptography.x509 import load_pem_x509_certificate
 
 from mayfly.node.limits import SIGNING_KEYS
+from mayfly.node.oauth.algorithms import OF_CURVES, OF_ED25519, OF_RSA
 from mayfly.node.oauth.octets import MalformedToken, decoded, object_in
 
 PublicKey = rsa.RSAPublicKey | ec.EllipticCurvePublicKey | ed25519.Ed25519PublicKey
@@ -27,16 +28,12 @@ _MOST_RSA_EXPONENT: Final = 2**32
 _CURVES: Final[dict[str, type[ec.EllipticCurve]]] = {
     "P-256": ec.SECP256R1, "P-384": ec.SECP384R1, "P-521": ec.SECP521R1,
 }  # fmt: skip
-_OF_CURVE: Final = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
+_OF_CURVE: Final = dict(zip(("secp256r1", "secp384r1", "secp521r1"), OF_CURVES, strict=True))
 _HASHES: Final[dict[str, type[hashes.HashAlgorithm]]] = {
     "256": hashes.SHA256, "384": hashes.SHA384, "512": hashes.SHA512,
 }  # fmt: skip
-_RSA_ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
-ALGORITHMS: Final = (*_RSA_ALGORITHMS, "ES256", "ES384", "ES512", "EdDSA")
-"""What signatures are looked at, unless a setting says fewer (RFC 7518, RFC 8037)."""
 
 _PEM_BEGIN: Final = b"-----BEGIN "
-
 
 
 class UnusableKey(ValueError):
@@ -83,12 +80,12 @@ def _algorithms_of(key: PublicKey) -> tuple[str, ...]:
             raise UnusableKey(f"it has {key.key_size} bits, {_LEAST_RSA_BITS} to {_MOST_RSA_BITS} are taken")
         if key.public_numbers().e > _MOST_RSA_EXPONENT:
             raise UnusableKey("its exponent is above 2**32")
-        return _RSA_ALGORITHMS
+        return OF_RSA
     if isinstance(key, ec.EllipticCurvePublicKey):
         if key.curve.name not in _OF_CURVE:
             raise UnusableKey(f"its curve is {key.curve.name}, one of {', '.join(_CURVES)} is taken")
         return (_OF_CURVE[key.curve.name],)
-    return ("EdDSA",)
+    return OF_ED25519
 
 
 def _padding(algorithm: str) -> padding.AsymmetricPadding:

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, TypeVar
 from mayfly.cluster.limits import MAX_SECRET_LENGTH, MAX_SECRETS, MIN_SECRET_LENGTH
 from mayfly.node import limits
 from mayfly.node.broker.certificates import LOGIN_FROM, SAN_TYPES
-from mayfly.node.oauth.keys import ALGORITHMS
+from mayfly.node.oauth.algorithms import ALGORITHMS
 from mayfly.node.settings.kinds import (
     LARGEST_PORT,
     Address,

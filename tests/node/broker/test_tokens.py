@@ -11,9 +11,10 @@ from pamqp import commands
 
 from mayfly.node.catalog import AddVhost, DeleteVhost
 from mayfly.node.catalog.token_user import TokenUser
+from mayfly.node.oauth.algorithms import ALGORITHMS
 from mayfly.node.oauth.authority import Authority, TokenRules
 from mayfly.node.oauth.claims import ClaimRules
-from mayfly.node.oauth.keys import ALGORITHMS, KeySet, read_keys
+from mayfly.node.oauth.keys import KeySet, read_keys
 from mayfly.node.oauth.token import TokenRefused, UnknownKey
 from tests.node.conftest import Client, World, closed
 from tests.node.oauth import provider

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mayfly.node.limits import TOKEN_BYTES
-from mayfly.node.oauth.keys import ALGORITHMS, KeySet, UnusableKey, read_keys
+from mayfly.node.oauth.algorithms import ALGORITHMS
+from mayfly.node.oauth.keys import KeySet, UnusableKey, read_keys
 from mayfly.node.oauth.token import Believed, TokenRefused, UnknownKey, believed, looks_like_token
 from tests.node.oauth import provider
 from tests.node.oauth.provider import NOW_S, claims, jwk, jwks, part, pem, signed_with_secret, token, unsigned
