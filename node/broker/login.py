@@ -149,7 +149,8 @@ class Login:
         elif answer.name in self._node.loopback_users and not self._loopback:
             self._turn_away(event, f"user '{answer.name}' can only connect via localhost")
         else:
-            self._node.failed.succeeded(self._origin, event.username)
+            # The name that was said beside it is anybody's, and has not succeeded.
+            self._node.failed.accepted += 1
             self._accepted(answer)
 
     # -- passwords --------------------------------------------------------------------

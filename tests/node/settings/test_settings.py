@@ -302,6 +302,18 @@ def test_unreadable_files_are_refused(toml: Any, tmp_path: Path) -> None:
             "a port other than that of amqp_address (10.0.0.1:15672): one of the two is for all hosts",
         ),
         ({"amqp_tls_ca": __file__}, "amqp_tls_cert = '' (with the other settings): expected a file"),
+        ({"auth_backends": "oauth2"}, "oauth2_resource_server_id = '' (with the other settings): expected a name"),
+        ({"auth_backends": "internal,oauth2"}, "oauth2_key_file = '' (with the other settings): expected either this"),
+        (
+            {"auth_backends": "oauth2", "oauth2_key_file": __file__, "oauth2_jwks_url": "https://id.example.org/keys"},
+            "expected either this or oauth2_jwks_url",
+        ),
+        ({"auth_backends": "ldap"}, "expected one of internal, oauth2"),
+        ({"oauth2_jwks_url": "http://id.example.org/keys"}, "expected an https:// address, or an http:// one of this"),
+        ({"oauth2_jwks_url": "http://localhost.example.org/"}, "expected an https:// address"),
+        ({"oauth2_jwks_url": "https://user:secret@id.example.org/"}, "expected an https:// address"),
+        ({"oauth2_algorithms": "RS256,HS256"}, "expected some of RS256,"),
+        ({"oauth2_scope_aliases": "admin"}, "expected such as admin=rabbitmq.tag:administrator"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(options: Any, expected: str) -> None:
