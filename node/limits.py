@@ -201,6 +201,30 @@ LOGIN_ADDRESSES: Final = 4_096
 """Addresses of failed logins that are remembered, as many users with their addresses, and as many that succeeded: some
 MiB."""
 
+TOKEN_BYTES: Final = 32 * KIB
+"""Of a token of an OAuth 2 provider. It comes in one frame, before sizes of frames are agreed."""
+
+TOKEN_FRAME_BYTES: Final = 40 * KIB
+"""The largest frame before that, where tokens are taken: a token, and what a client says of itself."""
+
+TOKEN_HEADER_BYTES: Final = 48 * KIB
+"""Of one header of an HTTP request, where tokens are taken: as a password a token is encoded once more."""
+
+TOKEN_SCOPES: Final = 2_048
+"""Scopes of one token that are for this broker, as in RabbitMQ: each is looked at where something is allowed or not."""
+
+TOKEN_SCOPE_CHARACTERS: Final = 4_096
+"""Longer scopes count for nothing: no name and no routing key has more than 255 octets."""
+
+TOKEN_NAME_BYTES: Final = 255
+"""Of the name of a token's user: what AMQP's user-id can hold."""
+
+SIGNING_KEYS: Final = 64
+"""Of one provider."""
+
+SIGNING_KEYS_BYTES: Final = 256 * KIB
+"""The longest file or answer with them."""
+
 LOGIN_NAME_CHARACTERS: Final = 255
 """So much of a user's name is remembered with a failure; nobody's is longer."""
 

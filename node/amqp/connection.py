@@ -23,7 +23,7 @@ from mayfly.node.amqp.errors import (
     is_hard,
     reply_text,
 )
-from mayfly.node.amqp.events import ConnectionClosed, Event, OpenRequested
+from mayfly.node.amqp.events import ConnectionClosed, Event, OpenRequested, SecretUpdated
 from mayfly.node.amqp.field_table import table_to_python
 from mayfly.node.amqp.frames import BODY, HEADER, HEARTBEAT, METHOD, FrameReader, frame_snippet, unknown_frame
 from mayfly.node.amqp.heartbeat import Heartbeat
@@ -239,8 +239,9 @@ class Connection:
         self._reader.events.append(OpenRequested(method.virtual_host))
 
     def _update_secret(self, method: ConnectionClass.UpdateSecret) -> None:
-        """The secret is for credentials that end. Passwords do not, and are not checked again: it is dropped unread."""
-        self.output.append_method(0, ConnectionClass.UpdateSecretOk())
+        secret: str | bytes = method.new_secret or ""
+        text = secret.decode("utf-8", "surrogateescape") if isinstance(secret, bytes) else secret
+        self._reader.events.append(SecretUpdated(text))
 
     def _close(self, method: ConnectionClass.Close) -> None:
         self.output.append_method(0, ConnectionClass.CloseOk())
@@ -254,6 +255,11 @@ class Connection:
         self.channels.refuse_message(channel, PRECONDITION_FAILED, text)
 
     # -- answers to what the client asked of the broker -------------------------
+
+    def secret_updated(self) -> None:
+        """Yes to SecretUpdated."""
+        if self.state == states.RUNNING:
+            self.output.append_method(0, ConnectionClass.UpdateSecretOk())
 
     def authenticated(self) -> None:
         """Yes to AuthenticationRequested; then call receive(b"") for what came meanwhile."""

@@ -39,6 +39,14 @@ class AuthenticationRequested(Event):
     fault: str = ""
 
 
+@dataclass(slots=True, repr=False)  # As above.
+class SecretUpdated(Event):
+    """The client shows what is to count in place of its password; answer with Connection.secret_updated(), or close.
+    Octets that are not UTF-8 are kept as surrogate escapes."""
+
+    secret: str
+
+
 @dataclass(slots=True)
 class OpenRequested(Event):
     """The client wants this virtual host; answer with Connection.opened() or refuse_open()."""

@@ -23,6 +23,7 @@ from mayfly.node.broker.pressure import NodePressure
 from mayfly.node.broker.reply_consumers import ReplyConsumers
 from mayfly.node.broker.routes import NodeRoutes
 from mayfly.node.broker.settings import BrokerSettings
+from mayfly.node.broker.tokens import TokenLogins
 from mayfly.node.broker.traffic import Traffic
 from mayfly.node.broker.transaction import OpenTransactions
 from mayfly.node.broker.unfinished_messages import UnfinishedMessages
@@ -49,13 +50,14 @@ class Broker:
         cluster: ClusterFacade,
         random_token: Callable[[], bytes],
         settings: BrokerSettings | None = None,
+        tokens: TokenLogins | None = None,
     ) -> None:
-        """`random_token()` answers 16 unpredictable octets."""
+        """`random_token()` answers 16 unpredictable octets. Without `tokens` users have passwords alone."""
         self.cluster: ClusterFacade = cluster
         self.settings: BrokerSettings = settings or BrokerSettings()
         self.connections: dict[str, ClientConnection] = {}
         self.logins: NodeLogins = NodeLogins(
-            cluster, self.settings.loopback_users, random_token() + random_token()
+            cluster, self.settings.loopback_users, random_token() + random_token(), tokens
         )
         self.unfinished: UnfinishedMessages = UnfinishedMessages(
             self.connections, self.settings.unfinished_bytes, self.settings.unfinished_bytes_of_connection

@@ -23,6 +23,7 @@ from mayfly.node.broker.consumer_timeout import LookTimes
 from mayfly.node.broker.operation import AmqpError
 from mayfly.node.broker.traffic import ChannelTraffic, Traffic, VhostTraffic
 from mayfly.node.broker.unacknowledged import DeliveryHolder, Unacknowledged
+from mayfly.node.catalog.token_user import AnyUser
 from mayfly.node.shard.effects import ConsumerMoved
 
 
@@ -60,6 +61,8 @@ class Client:
         self.vhost_traffic: VhostTraffic = VhostTraffic()
         """That of its vhost, once it is in one."""
         self.user: str = ""
+        self.who: AnyUser = ""
+        """The same as permissions are looked up by: not the name alone if a token says what the user may do."""
         self.vhost: str = ""
         self.exclusive_queues: dict[int, int] = {}
         """Exclusive queues of this connection: queue id -> shard id. They go when the catalog drops the queue."""

@@ -17,6 +17,7 @@ from mayfly.node.amqp.events import (
     MethodReceived,
     OpenRequested,
     PublishesReceived,
+    SecretUpdated,
     SettlementsReceived,
 )
 from mayfly.node.broker.channel import Channel
@@ -31,14 +32,20 @@ from mayfly.node.broker.operation import AmqpError, BarrierStep, Operation, Serv
 from mayfly.node.broker.pressure import Pressure
 from mayfly.node.broker.publishing import ConfirmsDue
 from mayfly.node.broker.routes import Routes
+from mayfly.node.broker.tokens import NEW_SECRET_REFUSED, TokenLife
 from mayfly.node.catalog import RemoveQueues, UserRecord
 from mayfly.node.catalog.permissions import check_vhost
+from mayfly.node.catalog.token_user import TokenUser
 from mayfly.node.limits import QUEUES_BURIED_PER_COMMAND
 from mayfly.node.shard.commands import encode_delete_queue
 
 logger = logging.getLogger(__name__)
 
 CONNECTION_FORCED: Final = 320
+COMMAND_INVALID: Final = 503
+NOT_ALLOWED: Final = 530
+_CONNECTION_CLASS: Final = 10
+_UPDATE_SECRET: Final = 70
 
 
 class ClientConnection(Client):
@@ -67,6 +74,8 @@ class ClientConnection(Client):
         self._user_serial: int = 0
         self._vhost_serial: int = 0
         self._in_vhost = False
+        self._token_life: TokenLife | None = None
+        self._secret_waits = False
         self.received_bytes: int = 0
         self._unreleased: set[ClientChannel] = set()
         self._opening: Operation | None = None
@@ -99,6 +108,8 @@ class ClientConnection(Client):
         """Heartbeats and time limits."""
         self.now_ms = self.node.logins.now_ms = now_ms
         self._login.tick(now_ms)
+        if self._token_life is not None and self._token_life.is_over(now_ms) and not self.over:
+            self.force_close(f"the token of user '{self.user}' has expired")
         events = self.amqp.tick(now_ms)
         if events:
             self._handle(events)
@@ -145,6 +156,8 @@ class ClientConnection(Client):
                 if closed is not None:
                     self._shut(closed)
                     self._limits.count_channels(len(self.channels))
+            elif isinstance(event, SecretUpdated):
+                self._update_secret(event.secret)
             elif isinstance(event, AuthenticationRequested):
                 self._login.request(event)
             elif isinstance(event, OpenRequested):
@@ -210,12 +223,47 @@ class ClientConnection(Client):
 
     # -- user and vhost ---------------------------------------------------------
 
-    def _logged_in(self, user: UserRecord) -> None:
+    def _logged_in(self, user: UserRecord | TokenUser) -> None:
         """The client is this user."""
         self.user = user.name
-        self._user_serial = user.serial
+        if isinstance(user, TokenUser):
+            self._goes_by(user)
+        else:
+            self.who = user.name
+            self._user_serial = user.serial
         self.amqp.authenticated()
         self.receive(b"")
+
+    def _goes_by(self, user: TokenUser) -> None:
+        self.who = user
+        self._token_life = TokenLife(user.lives_ms)
+
+    def _update_secret(self, secret: str) -> None:
+        """connection.update-secret: a token that ends later takes the place of the one that the client has shown. A
+        password does not end, and another one is not looked at; RabbitMQ does the same for users of its own."""
+        if self._secret_waits:
+            error = AmqpError(COMMAND_INVALID, "the secret from before is still looked at")
+            self.fail(error, _CONNECTION_CLASS, _UPDATE_SECRET)
+        elif isinstance(self.who, TokenUser):
+            self._secret_waits = True
+            self._login.look_at_token(secret, self._secret_looked_at)
+        else:
+            self.amqp.secret_updated()
+
+    def _secret_looked_at(self, answer: TokenUser | str) -> None:
+        self._secret_waits = False
+        if isinstance(answer, TokenUser):
+            if answer.name != self.user:
+                answer = "it is another user's"
+            elif check_vhost(self.cluster.catalog, answer, self.vhost) is not None:
+                answer = f"it grants nothing in vhost '{self.vhost}'"
+        if isinstance(answer, TokenUser):
+            self._goes_by(answer)
+            self.routes.change_user(answer)
+            self.amqp.secret_updated()
+        else:
+            logger.warning("connection %s: another token of %r refused: %s", self.name, self.user, answer)
+            self.fail(AmqpError(NOT_ALLOWED, NEW_SECRET_REFUSED), _CONNECTION_CLASS, _UPDATE_SECRET)
 
     def permissions_changed(self) -> None:
         """Users, vhosts or permissions have changed: without its user or its vhost the connection goes. What else it
@@ -223,10 +271,11 @@ class ClientConnection(Client):
         if self.over or not self.user:
             return
         catalog = self.cluster.catalog
-        user = catalog.user(self.user)
-        if user is None or user.serial != self._user_serial:
-            self.fail(AmqpError(CONNECTION_FORCED, f"user '{self.user}' is deleted"), 0, 0)
-            return
+        if not isinstance(self.who, TokenUser):
+            user = catalog.user(self.user)
+            if user is None or user.serial != self._user_serial:
+                self.fail(AmqpError(CONNECTION_FORCED, f"user '{self.user}' is deleted"), 0, 0)
+                return
         if self._in_vhost:
             vhost = catalog.vhost(self.vhost)
             if vhost is None or vhost.serial != self._vhost_serial:
@@ -250,9 +299,9 @@ class ClientConnection(Client):
         yield ServeStep()
         if self.over:
             return
-        if check_vhost(catalog, self.user, vhost) is not None:
+        if check_vhost(catalog, self.who, vhost) is not None:
             yield BarrierStep()
-            check(check_vhost(catalog, self.user, vhost))
+            check(check_vhost(catalog, self.who, vhost))
         if self.over:
             return
         record = catalog.vhost(vhost)
@@ -265,7 +314,7 @@ class ClientConnection(Client):
         self.vhost_traffic = self.traffic.of_vhost(vhost)
         self._limits.begin(self.user, vhost)
         self.amqp.channels.refusal = self._limits.channel_refusal
-        self.routes = self.node.routes.of(vhost, self.user)
+        self.routes = self.node.routes.of(vhost, self.who)
         self.amqp.opened()
         self.receive(b"")
 

@@ -21,6 +21,7 @@ from mayfly.node.broker.broker import Broker
 from mayfly.node.broker.client_socket import ClientSocket
 from mayfly.node.broker.cluster_facade import OnDone
 from mayfly.node.broker.connection import ClientConnection
+from mayfly.node.catalog.token_user import AnyUser, name_of
 
 _CHANNEL: Final = 1
 _FRAME_START: Final = Struct(">BHI")
@@ -42,7 +43,7 @@ class InnerClient:
     """One connection with one channel. Implements `ConnectionHost`."""
 
     def __init__(
-        self, broker: Broker, user: str, vhost: str, soon: Callable[[Callable[[], None]], None],
+        self, broker: Broker, user: AnyUser, vhost: str, soon: Callable[[Callable[[], None]], None],
         received: Callable[[Received], None],
     ) -> None:  # fmt: skip
         """It acts as this user, who has logged in by other means, in this vhost. `soon(call)` has the cluster do what
@@ -57,8 +58,8 @@ class InnerClient:
         """The method whose content is coming."""
         self._content_bytes = 0
         self._is_woken = False
-        socket = ClientSocket(("127.0.0.1", 0), ("127.0.0.1", 0), False, 0, is_inner=True)
-        self._connection: ClientConnection = broker.connect(self, "inside", True, user, socket)
+        socket = ClientSocket(("127.0.0.1", 0), ("127.0.0.1", 0), False, 0, inner=user)
+        self._connection: ClientConnection = broker.connect(self, "inside", True, name_of(user), socket)
         self._give(PROTOCOL_HEADER)
 
     # -- for whoever uses it ----------------------------------------------------------

@@ -1,13 +1,15 @@
 """Whether a client is who it says: what follows its connection.start-ok.
 
-A password is checked in a thread, slowly on purpose. Logins from where others have failed wait, and so do those of
-which too many are being checked (`failed_logins`, `password_line`).
+A token in place of a password (`tokens`) is looked at here and now; its user is whom it names. A password is checked in
+a thread, slowly on purpose. Logins from where others have failed wait, and so do those of which too many are being
+checked (`failed_logins`, `password_line`).
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import Final
 
 from mayfly.node.amqp.events import AuthenticationRequested
 from mayfly.node.amqp.sasl import EXTERNAL
@@ -17,17 +19,26 @@ from mayfly.node.broker.credentials import CredentialCache
 from mayfly.node.broker.failed_logins import FailedLogins, origin_of
 from mayfly.node.broker.operation import nothing
 from mayfly.node.broker.password_line import PasswordLine, Turn
+from mayfly.node.broker.tokens import TokenLogins
 from mayfly.node.catalog import UpgradePassword, UserRecord
 from mayfly.node.catalog.passwords import NOBODYS_HASH
+from mayfly.node.catalog.token_user import TokenUser
+from mayfly.node.oauth.token import looks_like_token
 
 logger = logging.getLogger(__name__)
+
+NO_TOKENS: Final = "no tokens are taken"
 
 
 class NodeLogins:
     """What the logins of one node have in common."""
 
-    def __init__(self, cluster: ClusterFacade, loopback_users: frozenset[str], secret: bytes) -> None:
-        """`loopback_users` may log in from this machine only; `secret`: unpredictable octets."""
+    def __init__(
+        self, cluster: ClusterFacade, loopback_users: frozenset[str], secret: bytes, tokens: TokenLogins | None
+    ) -> None:
+        """`loopback_users` may log in from this machine only; `secret`: unpredictable octets; `tokens`: None where
+        none are taken."""
+        self.tokens: TokenLogins | None = tokens
         self.cluster: ClusterFacade = cluster
         self.loopback_users: frozenset[str] = loopback_users
         self.credentials: CredentialCache = CredentialCache(secret)
@@ -43,15 +54,16 @@ class Login:
     """The login of one connection."""
 
     def __init__(
-        self, client: Client, node: NodeLogins, peer: str, loopback: bool, accepted: Callable[[UserRecord], None]
-    ) -> None:
+        self, client: Client, node: NodeLogins, peer: str, loopback: bool,
+        accepted: Callable[[UserRecord | TokenUser], None],
+    ) -> None:  # fmt: skip
         """`peer` is the client's address; `loopback` says whether it is on this machine. `accepted` is called when the
         login is right."""
         self._client: Client = client
         self._node: NodeLogins = node
         self._cluster: ClusterFacade = node.cluster
         self._loopback = loopback
-        self._accepted: Callable[[UserRecord], None] = accepted
+        self._accepted: Callable[[UserRecord | TokenUser], None] = accepted
         self._origin = origin_of(peer)
         self._slowed: AuthenticationRequested | None = None
         """A login that waits, because others from there have failed."""
@@ -71,8 +83,16 @@ class Login:
         node = self._node
         user, password = event.username, event.password.encode("utf-8", "surrogateescape")
         record = self._cluster.catalog.user(user)
+        inner = self._client.socket.inner
         if event.fault:
             self._slow_down(event)
+        elif self._is_token(event):
+            # Nobody guesses a signature, and to look at it takes less than a connection does: it need not wait.
+            self.look_at_token(event.password, lambda answer: self._token_looked_at(event, answer))
+        elif isinstance(inner, TokenUser):
+            self._accepted(inner)
+        elif inner is None and node.tokens is not None and node.tokens.only:
+            self._refuse_login(event, "it shows no token, and nothing else is taken")
         elif user in node.loopback_users and not self._loopback:
             self._refuse_login(event, f"user '{user}' can only connect via localhost")
         elif event.mechanism == EXTERNAL:
@@ -102,6 +122,38 @@ class Login:
             self._refuse_login(event, event.fault)
         else:
             self._check_password(event, has_waited)
+
+    # -- tokens -----------------------------------------------------------------------
+
+    def _is_token(self, event: AuthenticationRequested) -> bool:
+        return self._node.tokens is not None and event.mechanism != EXTERNAL and looks_like_token(event.password)
+
+    def look_at_token(self, token: str, done: Callable[[TokenUser | str], None]) -> None:
+        """Whom the token names, or why it does not count: now, or when the provider's keys have been looked at."""
+        tokens = self._node.tokens
+        answer = NO_TOKENS if tokens is None else tokens.look_at(token)
+        if answer is not None or tokens is None:
+            done(answer or NO_TOKENS)
+            return
+
+        def renewed() -> None:
+            if not self._client.over:
+                done(tokens.look_at(token) or "it is signed with a key that the provider does not show")
+                self._client.mark()
+
+        tokens.renew_keys(renewed)
+
+    def _token_looked_at(self, event: AuthenticationRequested, answer: TokenUser | str) -> None:
+        if isinstance(answer, str):
+            self._turn_away(event, f"its token does not count: {answer}")
+        elif answer.name in self._node.loopback_users and not self._loopback:
+            self._turn_away(event, f"user '{answer.name}' can only connect via localhost")
+        else:
+            # The name that was said beside it is anybody's, and has not succeeded.
+            self._node.failed.accepted += 1
+            self._accepted(answer)
+
+    # -- passwords --------------------------------------------------------------------
 
     def stop_waiting(self) -> None:
         """The client is gone, or its turn has come: it holds no place any more."""
@@ -192,7 +244,9 @@ class Login:
         self._answer_refused(event, why)
 
     def _answer_refused(self, event: AuthenticationRequested, why: str) -> None:
-        logger.warning("connection %s: login of %r refused: %s", self._client.name, event.username, why)
+        # Some clients show their token as the name, too.
+        named = "(a token)" if looks_like_token(event.username) else event.username
+        logger.warning("connection %s: login of %r refused: %s", self._client.name, named, why)
         self._client.amqp.authentication_failed(why)
         self._client.mark()
 

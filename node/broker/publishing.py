@@ -38,6 +38,7 @@ from mayfly.node.broker.traffic import ChannelTraffic
 from mayfly.node.broker.transaction import OpenTransactions, Transaction
 from mayfly.node.broker.watching import Watch
 from mayfly.node.catalog import Refusal, expiration_ttl_ms
+from mayfly.node.catalog.token_user import TokenUser
 from mayfly.node.content_header import EXPIRATION, FLAGS_AT, HEADERS, REPLY_TO, USER_ID
 from mayfly.node.dead_letter.publisher_headers import as_shown, as_stored
 from mayfly.node.limits import LARGE_PUBLISH_BYTES
@@ -421,7 +422,8 @@ class Publisher:
         named = content.short_property(USER_ID)
         user = self._client.user
         if named is not None and named != user.encode("utf-8", "surrogateescape"):
-            record = self._cluster.catalog.user(user)
+            who = self._client.who
+            record = who if isinstance(who, TokenUser) else self._cluster.catalog.user(user)
             if record is not None and "impersonator" in record.tags:
                 return
             shown = named.decode("utf-8", "replace")

@@ -22,6 +22,7 @@ from mayfly.node.catalog.permissions import check_access, check_topic
 from mayfly.node.catalog.routing_steps import RoutingTurns, TooManySteps
 from mayfly.node.catalog.shard_settings import allows_schedules, refuses_publishes, stream_ttl_floor_ms
 from mayfly.node.catalog.streams import STREAM
+from mayfly.node.catalog.token_user import AnyUser, TokenUser
 from mayfly.node.content_header import HEADERS
 from mayfly.node.limits import COPIES_CHARACTERS, ROUTES_CACHED, ROUTING_STEPS_OF_MESSAGE, WIDE_ROUTE_QUEUES
 
@@ -75,7 +76,7 @@ class Route:
 class Routes:
     """The routes of one vhost as one user may use them."""
 
-    def __init__(self, cluster: ClusterFacade, vhost: str, user: str, crossings: Crossings) -> None:
+    def __init__(self, cluster: ClusterFacade, vhost: str, user: AnyUser, crossings: Crossings) -> None:
         self._cluster = cluster
         self.crossings: Crossings = crossings
         self.turns: RoutingTurns = cluster.catalog.routing_turns
@@ -83,6 +84,11 @@ class Routes:
         self._user = user
         self.version: int = -1
         self.known: dict[bytes, Route] = {}
+
+    def change_user(self, user: AnyUser) -> None:
+        """For the routes of one connection alone, whose user has shown another token."""
+        self._user = user
+        self.known.clear()
 
     def renew(self) -> None:
         """Forget all routes if the catalog has changed since they were found, or who may use them."""
@@ -182,8 +188,10 @@ class NodeRoutes:
         self.crossings: Crossings = Crossings(cluster)
         self._routes: dict[tuple[str, str], Routes] = {}
 
-    def of(self, vhost: str, user: str) -> Routes:
-        """Those of one vhost as one user may use them."""
+    def of(self, vhost: str, user: AnyUser) -> Routes:
+        """Those of one vhost as one user may use them. A token is one connection's, and so are its routes."""
+        if isinstance(user, TokenUser):
+            return Routes(self._cluster, vhost, user, self.crossings)
         key = (vhost, user)
         routes = self._routes.get(key)
         if routes is None:

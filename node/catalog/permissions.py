@@ -1,6 +1,7 @@
 """Who may do what, with RabbitMQ's refusals (403, for a vhost 530).
 
-Every check answers a Refusal, or None when it is allowed. `amq.default` is the default exchange's name here.
+Every check answers a Refusal, or None when it is allowed. `amq.default` is the default exchange's name here. What a
+user of the catalog may do stands there; what one of a token may do, in that (`token_user`).
 """
 from __future__ import annotations
 
@@ -17,6 +18,7 @@ from mayfly.node.catalog.expression_syntax import quoted
 from mayfly.node.catalog.expressions import expression
 from mayfly.node.catalog.records import DestinationKind, ExchangeRecord, PermissionRecord, TopicPermissionRecord
 from mayfly.node.catalog.results import Refusal
+from mayfly.node.catalog.token_user import AnyUser, TokenUser, name_of
 
 Access = Literal["configure", "write", "read"]
 
@@ -44,17 +46,28 @@ def _allows(text: str, name: str) -> bool:
     return bool(text) and expression(text).search(name)
 
 
-def check_vhost(catalog: PermissionSource, user: str, vhost: str) -> Refusal | None:
+def may_enter(catalog: RightsSource, user: AnyUser, vhost: str) -> bool:
+    """Whether the user may do anything in the vhost."""
+    if isinstance(user, TokenUser):
+        return user.scopes.enter(vhost)
+    return catalog.permission(user, vhost) is not None
+
+
+def check_vhost(catalog: PermissionSource, user: AnyUser, vhost: str) -> Refusal | None:
     """May the user open the vhost?"""
     if not catalog.has_vhost(vhost):
         return refusals.vhost_not_found(vhost)
-    return None if catalog.permission(user, vhost) is not None else refusals.vhost_refused(vhost, user)
+    return None if may_enter(catalog, user, vhost) else refusals.vhost_refused(vhost, name_of(user))
 
 
 def check_access(
-    catalog: RightsSource, user: str, access: Access, kind: DestinationKind, vhost: str, name: str
+    catalog: RightsSource, user: AnyUser, access: Access, kind: DestinationKind, vhost: str, name: str
 ) -> Refusal | None:
     """May the user configure, write or read the queue or exchange (which need not exist)?"""
+    known_as = name or "amq.default" if kind == "exchange" else name
+    if isinstance(user, TokenUser):
+        allowed = user.scopes.allow(access, vhost, known_as)
+        return None if allowed else refusals.access_refused(kind, vhost, name, user.name)
     permission = catalog.permission(user, vhost)
     if permission is not None:
         if access == "write":
@@ -63,15 +76,18 @@ def check_access(
             text = permission.read
         else:
             text = permission.configure
-        if _allows(text, name or "amq.default" if kind == "exchange" else name):
+        if _allows(text, known_as):
             return None
     return refusals.access_refused(kind, vhost, name, user)
 
 
 def check_topic(
-    catalog: RightsSource, user: str, access: Literal["write", "read"], vhost: str, exchange: str, key: str
+    catalog: RightsSource, user: AnyUser, access: Literal["write", "read"], vhost: str, exchange: str, key: str
 ) -> Refusal | None:
     """May the user publish with this routing key to the topic exchange, or bind with it? For after `check_access`."""
+    if isinstance(user, TokenUser):
+        allowed = user.scopes.allow_key(access, vhost, exchange, key)
+        return None if allowed else refusals.topic_refused(key, exchange, vhost, user.name)
     record = catalog.topic_permission(user, vhost, exchange)
     if record is None:
         return None
@@ -81,7 +97,7 @@ def check_topic(
     return None if _allows(text or "^$", key) else refusals.topic_refused(key, exchange, vhost, user)
 
 
-def check_new_queue(catalog: RightsSource, user: str, command: DeclareQueue) -> Refusal | None:
+def check_new_queue(catalog: RightsSource, user: AnyUser, command: DeclareQueue) -> Refusal | None:
     """May the user make the queue (D10)? Configure on it; with a dead-letter exchange read on it and write on that.
     To look up an equivalent one that is there configure will do."""
     vhost, name = command.vhost, command.name
@@ -90,7 +106,7 @@ def check_new_queue(catalog: RightsSource, user: str, command: DeclareQueue) -> 
     )
 
 
-def check_new_exchange(catalog: RightsSource, user: str, command: DeclareExchange) -> Refusal | None:
+def check_new_exchange(catalog: RightsSource, user: AnyUser, command: DeclareExchange) -> Refusal | None:
     """May the user make the exchange? As `check_new_queue`, with an alternate exchange."""
     vhost, name = command.vhost, command.name
     return check_access(catalog, user, "configure", "exchange", vhost, name) or _check_forwarding(
@@ -98,7 +114,7 @@ def check_new_exchange(catalog: RightsSource, user: str, command: DeclareExchang
     )
 
 
-def check_binding(catalog: RightsSource, user: str, command: Bind | Unbind) -> Refusal | None:
+def check_binding(catalog: RightsSource, user: AnyUser, command: Bind | Unbind) -> Refusal | None:
     """Write on the destination, read on the source; of a topic exchange, on the key, too. In between, as in RabbitMQ,
     the default exchange is refused at either end."""
     vhost = command.vhost
@@ -114,7 +130,7 @@ def check_binding(catalog: RightsSource, user: str, command: Bind | Unbind) -> R
 
 
 def _check_forwarding(
-    catalog: RightsSource, user: str, kind: DestinationKind, vhost: str, name: str,
+    catalog: RightsSource, user: AnyUser, kind: DestinationKind, vhost: str, name: str,
     arguments: Mapping[str, Any], key: str,
 ) -> Refusal | None:
     onward = arguments.get(key)

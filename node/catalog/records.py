@@ -47,6 +47,11 @@ class UserRecord(msgspec.Struct, frozen=True, array_like=True):
     serial: int = 0
     """Tells the user from others that had or will have that name: who logged in as one of them is not this one."""
 
+    @property
+    def who(self) -> str:
+        """What permissions are looked up by, as of `TokenUser`."""
+        return self.name
+
 
 class PermissionRecord(msgspec.Struct, frozen=True, array_like=True):
     """What a user may do in a vhost: regular expressions, searched in resource names.

@@ -6,6 +6,7 @@ from typing import Any
 
 from aiohttp import web
 
+from mayfly.node.catalog.token_user import AnyUser
 from mayfly.node.http.answers import answer, answered
 from mayfly.node.http.bodies import object_in
 from mayfly.node.http.gate import Handler
@@ -62,7 +63,7 @@ class AccessPages:
         }
 
     async def _vhosts(self, request: web.Request, user: User) -> web.Response:
-        seen = [row for row in self._port.vhosts() if self._port.may_see(user.name, row["name"])]
+        seen = [row for row in self._port.vhosts() if self._port.may_see(user.who, row["name"])]
         return await listed_rows(request, await self._with_totals(request, seen))
 
     async def _vhost(self, request: web.Request, _user: User) -> web.Response:
@@ -117,11 +118,11 @@ def _showing(rows_of: Callable[[Path], list[dict[str, Any]] | None]) -> Handler:
     return handle
 
 
-def _putting(put: Callable[[Path, dict[str, Any], str], Awaitable[Answer]]) -> Handler:
-    """`put` gets the names in the path, the body, and the name of who asks."""
+def _putting(put: Callable[[Path, dict[str, Any], AnyUser], Awaitable[Answer]]) -> Handler:
+    """`put` gets the names in the path, the body, and who asks."""
 
     async def handle(request: web.Request, user: User) -> web.Response:
-        return answered(*await put(dict(request.match_info), object_in(await request.read()), user.name))
+        return answered(*await put(dict(request.match_info), object_in(await request.read()), user.who))
 
     return handle
 

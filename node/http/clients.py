@@ -33,10 +33,10 @@ class ClientPages:
         """By their names in `api_routes`."""
 
         def listed_of(kind: Kind) -> Handler:
-            return lambda request, user: self._listed(request, user.name, kind)
+            return lambda request, user: self._listed(request, user, kind)
 
         def shown_of(kind: Kind) -> Handler:
-            return lambda request, user: self._shown(request, user.name, kind)
+            return lambda request, user: self._shown(request, user, kind)
 
         return {
             "connections.list": listed_of("connections"),
@@ -51,13 +51,13 @@ class ClientPages:
         }
 
     async def _channels_of_connection(self, request: web.Request, user: User) -> web.Response:
-        found = await self._found(request, user.name, "connections", self._port.sees_all(user.name))
+        found = await self._found(request, user, "connections", self._port.sees_all(user.who))
         if isinstance(found, web.Response):
             return found
-        return await self._listed(request, user.name, "channels", found["name"])
+        return await self._listed(request, user, "channels", found["name"])
 
     async def _close(self, request: web.Request, user: User) -> web.Response:
-        found = await self._found(request, user.name, "connections", self._port.may_close_all(user.name))
+        found = await self._found(request, user, "connections", self._port.may_close_all(user.who))
         if isinstance(found, web.Response):
             return found
         if await self._port.close_connection(found["name"], _reason(request)):
@@ -66,13 +66,13 @@ class ClientPages:
 
     async def _of_user(self, request: web.Request, user: User) -> web.Response:
         name = request.match_info["username"]
-        if name != user.name and not self._port.sees_all(user.name):
+        if name != user.name and not self._port.sees_all(user.who):
             return answer([])
-        return await self._listed(request, user.name, "connections", whose=name)
+        return await self._listed(request, user, "connections", whose=name)
 
     async def _close_of_user(self, request: web.Request, user: User) -> web.Response:
         name = request.match_info["username"]
-        if name != user.name and not self._port.may_close_all(user.name):
+        if name != user.name and not self._port.may_close_all(user.who):
             return not_authorised("User not authorised to access object")
         for _ in range(_CLOSING_ROUNDS):
             _, rows = await self._port.clients("connections", ClientSelection(name), 0, MOST_ROWS)
@@ -83,10 +83,10 @@ class ClientPages:
         return web.Response(status=HTTPStatus.NO_CONTENT)
 
     async def _listed(
-        self, request: web.Request, user: str, kind: Kind, connection: str | None = None, whose: str | None = None
+        self, request: web.Request, user: User, kind: Kind, connection: str | None = None, whose: str | None = None
     ) -> web.Response:
         """`whose`: of that user, who may be seen."""
-        own = whose if whose is not None or self._port.sees_all(user) else user
+        own = whose if whose is not None or self._port.sees_all(user.who) else user.name
         selection = ClientSelection(own, request.match_info.get("vhost"), connection)
 
         async def count() -> int:
@@ -97,12 +97,12 @@ class ClientPages:
 
         return await listed(request, kind, count, some)
 
-    async def _shown(self, request: web.Request, user: str, kind: Kind) -> web.Response:
-        found = await self._found(request, user, kind, self._port.sees_all(user))
+    async def _shown(self, request: web.Request, user: User, kind: Kind) -> web.Response:
+        found = await self._found(request, user, kind, self._port.sees_all(user.who))
         return found if isinstance(found, web.Response) else one(request, found)
 
     async def _found(
-        self, request: web.Request, user: str, kind: Kind, others: bool
+        self, request: web.Request, user: User, kind: Kind, others: bool
     ) -> dict[str, Any] | web.Response:
         """What is meant, or why not. `others`: what is others' as well as the own."""
         name = request.match_info["name"]
@@ -112,7 +112,7 @@ class ClientPages:
             row = await self._port.client(kind, name.replace("+->+", " -> ").replace("+(", " ("))
         if row is None:
             return answer(NOT_FOUND, HTTPStatus.NOT_FOUND)
-        if row["user"] != user and not others:
+        if row["user"] != user.name and not others:
             return not_authorised("User not authorised to access object")
         return row
 

@@ -6,6 +6,7 @@ from typing import Final, Protocol
 
 from aiohttp import web
 
+from mayfly.node.catalog.token_user import AnyUser
 from mayfly.node.http.answers import answer, answered, not_authorised
 from mayfly.node.http.api_routes import Who
 from mayfly.node.http.logins import login_in
@@ -20,6 +21,7 @@ class _Nobody:
     """Who has not logged in."""
 
     name = ""
+    who = ""
     tags: tuple[str, ...] = ()
 
 
@@ -35,10 +37,10 @@ class GatePort(Protocol):
     def has_vhost(self, vhost: str) -> bool:
         """Whether there is such a vhost."""
 
-    def may_see(self, user: str, vhost: str) -> bool:
+    def may_see(self, user: AnyUser, vhost: str) -> bool:
         """Whether the user may see that vhost: by a tag, or by having permissions in it."""
 
-    def may_have_policies(self, user: str, vhost: str) -> bool:
+    def may_have_policies(self, user: AnyUser, vhost: str) -> bool:
         """Whether the user may come to policies of that vhost: administrators, and who has permissions in it."""
 
 
@@ -77,11 +79,11 @@ class Gate:
         if not port.has_vhost(vhost):
             return answer({"error": "Object Not Found", "reason": f"no vhost '{vhost}'"}, HTTPStatus.NOT_FOUND)
         may = {"there": _anybody_may, "seen": port.may_see, "policies": port.may_have_policies}[who.vhost]
-        if not may(user.name, vhost):
+        if not may(user.who, vhost):
             return not_authorised(f"User not authorised to access virtual host '{vhost}'")
         return None
 
 
-def _anybody_may(_user: str, _vhost: str) -> bool:
+def _anybody_may(_user: AnyUser, _vhost: str) -> bool:
     """For pages that show nothing but what the user may see."""
     return True

@@ -33,7 +33,7 @@ class ManagementPages:
             "feature-flags.enable": self._enable,
             "nothing.list": _nothing,
             "extensions.list": _extensions,
-            "auth.get": _auth,
+            "auth.get": self._auth,
             "auth.attempts": self._attempts,
             "auth.sources": self._attempts_by_source,
             "global-parameters.list": self._global_parameters,
@@ -46,7 +46,7 @@ class ManagementPages:
 
     async def _overview(self, request: web.Request, user: User) -> web.Response:
         with_stats = request.query.get("disable_stats") != "true"
-        return one(request, await self._port.overview(user.name, with_stats))
+        return one(request, await self._port.overview(user.who, with_stats))
 
     async def _feature_flags(self, request: web.Request, _user: User) -> web.Response:
         return await listed_rows(request, self._port.feature_flags(), has_pages=False)
@@ -97,7 +97,11 @@ class ManagementPages:
         return answer(NOT_FOUND, HTTPStatus.NOT_FOUND) if found is None else one(request, found)
 
     async def _cluster_name(self, request: web.Request, user: User) -> web.Response:
-        return one(request, {"name": (await self._port.overview(user.name, False))["cluster_name"]})
+        return one(request, {"name": (await self._port.overview(user.who, False))["cluster_name"]})
+
+    async def _auth(self, _request: web.Request, _user: User) -> web.Response:
+        """Whoever is going to log in asks how."""
+        return answer(self._port.auth())
 
 
 async def _nothing(_request: web.Request, _user: User) -> web.Response:
@@ -108,11 +112,6 @@ async def _nothing(_request: web.Request, _user: User) -> web.Response:
 async def _extensions(_request: web.Request, _user: User) -> web.Response:
     """Tools look for those of plugins beside the one of the page itself."""
     return answer([{"javascript": "dispatcher.js"}])
-
-
-async def _auth(_request: web.Request, _user: User) -> web.Response:
-    """Whoever is going to log in asks how."""
-    return answer({"oauth_enabled": False})
 
 
 async def _rebalance(_request: web.Request, _user: User) -> web.Response:
@@ -139,7 +138,7 @@ class _PolicyPages:
 
     async def _all(self, request: web.Request, user: User) -> web.Response:
         rows = self._port.policies(None, self._operator)
-        seen = [row for row in rows if self._port.may_have_policies(user.name, row["vhost"])]
+        seen = [row for row in rows if self._port.may_have_policies(user.who, row["vhost"])]
         return await listed_rows(request, seen, has_pages=False)
 
     async def _of_vhost(self, request: web.Request, _user: User) -> web.Response:

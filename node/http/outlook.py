@@ -40,8 +40,8 @@ class OutlookPages:
         vhosts: Collection[str] | None = None
         if vhost is not None:
             vhosts = [vhost]
-        elif not self._management.sees_all(user.name):
-            vhosts = self._management.vhosts_seen(user.name)
+        elif not self._management.sees_all(user.who):
+            vhosts = self._management.vhosts_seen(user.who)
         return answer(await self._port.forecast(forecast_wish(request, vhosts)))
 
     async def _try_policy(self, request: web.Request, _user: User) -> web.Response:

@@ -12,7 +12,7 @@ from mayfly.node.operating.ports.users import User
 async def listed_queues(request: web.Request, port: ManagementPort, user: User, rows_of: RowsOf) -> web.Response:
     """Those of the vhost in the path, or of all that the user may see."""
     vhost = request.match_info.get("vhost")
-    vhosts = port.vhosts_seen(user.name) if vhost is None else [vhost]
+    vhosts = port.vhosts_seen(user.who) if vhost is None else [vhost]
     if port.queues_count() <= MOST_ROWS:
         return await listed_by_name(request, await port.queue_names(vhosts), rows_of)
 

@@ -58,13 +58,13 @@ class SchedulePages:
         at = request.match_info
         try:
             wish = msgspec.convert(dict(request.query), _Which, strict=False).wish()
-            return answered(*await self._port.scheduled(user.name, at["vhost"], at["name"], wish))
+            return answered(*await self._port.scheduled(user.who, at["vhost"], at["name"], wish))
         except (msgspec.ValidationError, ValueError) as error:
             return answered(*bad_request(f"the request can't be read: {error}"))
 
     async def _cancel(self, request: web.Request, user: User) -> web.Response:
         at = request.match_info
-        return answered(*await self._port.change(user.name, at["vhost"], at["name"], at["message_id"], None))
+        return answered(*await self._port.change(user.who, at["vhost"], at["name"], at["message_id"], None))
 
     async def _reschedule(self, request: web.Request, user: User) -> web.Response:
         at = request.match_info
@@ -72,4 +72,4 @@ class SchedulePages:
             due = msgspec.json.decode(await request.read(), type=_Due).header()
         except (msgspec.DecodeError, ValueError) as error:
             return answered(*bad_request(f"the request can't be read: {error}"))
-        return answered(*await self._port.change(user.name, at["vhost"], at["name"], at["message_id"], due))
+        return answered(*await self._port.change(user.who, at["vhost"], at["name"], at["message_id"], due))

@@ -58,6 +58,7 @@ _CONNECTION_LOG: Final = logging.getLogger(f"{__name__}.connections")
 _SHUTDOWN_TIMEOUT_S: Final = 1.0
 _BACKLOG: Final = 128
 _LARGEST_REQUEST_BYTES: Final = 64 * 1024
+_LARGEST_HEADER_BYTES: Final = 8190
 _PAGES: Final = {
     "/health/live": "200 while the process works",
     "/health/ready": "200 while clients are served, else 503 with the reason; tells of alarms, which block publishers",
@@ -100,6 +101,8 @@ class HttpSettings:
     tls: ssl.SSLContext | None = None
     body_bytes: int = _LARGEST_REQUEST_BYTES
     """The setting `http_body_bytes`."""
+    header_bytes: int = _LARGEST_HEADER_BYTES
+    """Of one header."""
     cors_origins: str = ""
     """The setting `http_cors_origins`."""
 
@@ -123,6 +126,7 @@ class HttpServer:
             logger=_CONNECTION_LOG,
             shutdown_timeout=_SHUTDOWN_TIMEOUT_S,
             keepalive_timeout=settings.keepalive_seconds,
+            max_field_size=settings.header_bytes,
         )
         self._connections = HttpConnections(
             self._new_connection, settings.most_connections, settings.first_request_seconds

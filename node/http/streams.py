@@ -27,7 +27,7 @@ class StreamPages:
 
     async def _stream(self, request: web.Request, user: User) -> web.Response:
         at = request.match_info
-        return answered(*await self._port.stream(user.name, at["vhost"], at["name"]))
+        return answered(*await self._port.stream(user.who, at["vhost"], at["name"]))
 
     async def _latest(self, request: web.Request, user: User) -> web.Response:
         at = request.match_info
@@ -35,14 +35,14 @@ class StreamPages:
             key = _key(request)
         except ValueError as error:
             return answered(*bad_request(str(error)))
-        return answered(*await self._port.latest(user.name, at["vhost"], at["name"], key))
+        return answered(*await self._port.latest(user.who, at["vhost"], at["name"], key))
 
     async def _delete_message(self, request: web.Request, user: User) -> web.Response:
         at = request.match_info
         offset = at["offset"]
         if not (offset.isascii() and offset.isdecimal()) or int(offset[:20]) > MAX_NUMBER:
             return answered(*bad_request(f"offset = '{offset}': a number from 0 to {MAX_NUMBER} is expected"))
-        return answered(*await self._port.delete_message(user.name, at["vhost"], at["name"], int(offset[:20])))
+        return answered(*await self._port.delete_message(user.who, at["vhost"], at["name"], int(offset[:20])))
 
     async def _purge_key(self, request: web.Request, user: User) -> web.Response:
         at = request.match_info
@@ -50,7 +50,7 @@ class StreamPages:
             key = _key(request)
         except ValueError as error:
             return answered(*bad_request(str(error)))
-        return answered(*await self._port.purge_key(user.name, at["vhost"], at["name"], key))
+        return answered(*await self._port.purge_key(user.who, at["vhost"], at["name"], key))
 
 
 def _key(request: web.Request) -> str:

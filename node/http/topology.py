@@ -74,13 +74,13 @@ class TopologyPages:
         ]
 
     async def _put_exchange(self, request: web.Request, user: User) -> web.Response:
-        return answered(*await self._port.put_exchange(user.name, _at(request), await _content(request)))
+        return answered(*await self._port.put_exchange(user.who, _at(request), await _content(request)))
 
     async def _delete_exchange(self, request: web.Request, user: User) -> web.Response:
-        return answered(*await self._port.delete_exchange(user.name, _at(request), _is_asked(request, "if-unused")))
+        return answered(*await self._port.delete_exchange(user.who, _at(request), _is_asked(request, "if-unused")))
 
     async def _publish(self, request: web.Request, user: User) -> web.Response:
-        return answered(*await self._port.publish(user.name, _at(request), await _content(request)))
+        return answered(*await self._port.publish(user.who, _at(request), await _content(request)))
 
     async def _bindings_from(self, request: web.Request, _user: User) -> web.Response:
         at = request.match_info
@@ -106,21 +106,21 @@ class TopologyPages:
         return _one_or_none(request, found[0] if found else None)
 
     async def _put_queue(self, request: web.Request, user: User) -> web.Response:
-        return answered(*await self._port.put_queue(user.name, _at(request), await _content(request)))
+        return answered(*await self._port.put_queue(user.who, _at(request), await _content(request)))
 
     async def _delete_queue(self, request: web.Request, user: User) -> web.Response:
         conditions = [_is_asked(request, condition) for condition in ("if-unused", "if-empty")]
-        return answered(*await self._port.delete_queue(user.name, _at(request), *conditions))
+        return answered(*await self._port.delete_queue(user.who, _at(request), *conditions))
 
     async def _bindings_of_queue(self, request: web.Request, _user: User) -> web.Response:
         at = request.match_info
         return await _listed_or_none(request, self._port.bindings_of_queue(at["vhost"], at["name"]))
 
     async def _purge(self, request: web.Request, user: User) -> web.Response:
-        return answered(*await self._port.purge(user.name, _at(request)))
+        return answered(*await self._port.purge(user.who, _at(request)))
 
     async def _get(self, request: web.Request, user: User) -> web.Response:
-        return answered(*await self._port.get(user.name, _at(request), await _content(request)))
+        return answered(*await self._port.get(user.who, _at(request), await _content(request)))
 
     async def _act(self, request: web.Request, _user: User) -> web.Response:
         """Those that there were are of mirrored queues."""
@@ -136,7 +136,7 @@ class TopologyPages:
         return await _listed_or_none(request, self._port.bindings_between(_at(request)))
 
     async def _bind(self, request: web.Request, user: User) -> web.Response:
-        status, content = await self._port.bind(user.name, _at(request), await _content(request))
+        status, content = await self._port.bind(user.who, _at(request), await _content(request))
         if status != HTTPStatus.CREATED:
             return answered(status, content)
         key = content["properties_key"]
@@ -147,17 +147,17 @@ class TopologyPages:
         return _one_or_none(request, self._port.binding(_at(request)))
 
     async def _unbind(self, request: web.Request, user: User) -> web.Response:
-        return answered(*await self._port.unbind(user.name, _at(request)))
+        return answered(*await self._port.unbind(user.who, _at(request)))
 
     # -- others -----------------------------------------------------------------------
 
     async def _is_alive(self, request: web.Request, user: User) -> web.Response:
-        return answered(*await self._port.is_alive(user.name, request.match_info["vhost"]))
+        return answered(*await self._port.is_alive(user.who, request.match_info["vhost"]))
 
     def _vhosts(self, request: web.Request, user: User) -> list[str]:
         """The one in the path, or those that the user may see."""
         vhost = request.match_info.get("vhost")
-        return self._management.vhosts_seen(user.name) if vhost is None else [vhost]
+        return self._management.vhosts_seen(user.who) if vhost is None else [vhost]
 
 
 def _at(request: web.Request) -> dict[str, str]:

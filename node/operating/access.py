@@ -25,6 +25,7 @@ from mayfly.node.catalog import (
 from mayfly.node.catalog.access_limits import limit_fault
 from mayfly.node.catalog.expressions import expression_fault
 from mayfly.node.catalog.passwords import ALGORITHMS, SALT_BYTES, from_imported, make_password_hash
+from mayfly.node.catalog.token_user import AnyUser
 from mayfly.node.engine.engine import Engine
 from mayfly.node.operating.cluster_control import ClusterControl
 from mayfly.node.operating.definitions.names import checked_name, checked_tags
@@ -50,7 +51,7 @@ class Access:
 
     # Reading
 
-    def may_see(self, user: str, vhost: str) -> bool:
+    def may_see(self, user: AnyUser, vhost: str) -> bool:
         """See `AccessPort.may_see`."""
         return sees_vhost(self._catalog, user, vhost)
 
@@ -111,7 +112,7 @@ class Access:
 
     # Changing
 
-    async def put_user(self, at: Path, content: dict[str, Any], _by: str) -> Answer:
+    async def put_user(self, at: Path, content: dict[str, Any], _by: AnyUser) -> Answer:
         """See `AccessPort.put_user`."""
         name = checked_name(at["user"], "a user's name")
         check_spelling(content, "password", "password_hash", "hashing_algorithm", "tags")
@@ -145,7 +146,7 @@ class Access:
                     return done
         return HTTPStatus.NO_CONTENT, {}
 
-    async def put_vhost(self, at: Path, content: dict[str, Any], by: str) -> Answer:
+    async def put_vhost(self, at: Path, content: dict[str, Any], by: AnyUser) -> Answer:
         """See `AccessPort.put_vhost`."""
         name = checked_name(at["vhost"], "a vhost's name")
         check_spelling(content, "description")
@@ -154,7 +155,8 @@ class Access:
         known = self._catalog.vhost(name)
         description = _text(content, "description", "" if known is None else known.description)
         done = await self._put(AddVhost(name, description), existed)
-        if not existed and done[0] == HTTPStatus.CREATED:
+        # What users of tokens may do, those say.
+        if not existed and done[0] == HTTPStatus.CREATED and isinstance(by, str):
             await self._put(SetPermissions(by, name, ".*", ".*", ".*"), False)
         return done
 
@@ -162,7 +164,7 @@ class Access:
         """See `AccessPort.delete_vhost`."""
         return await self._delete(DeleteVhost(at["vhost"]))
 
-    async def put_permissions(self, at: Path, content: dict[str, Any], _by: str) -> Answer:
+    async def put_permissions(self, at: Path, content: dict[str, Any], _by: AnyUser) -> Answer:
         """See `AccessPort.put_permissions`."""
         check_spelling(content, "configure", "write", "read")
         configure, write, read = (_expression(content, key) for key in ("configure", "write", "read"))
@@ -174,7 +176,7 @@ class Access:
         """See `AccessPort.delete_permissions`."""
         return await self._delete(ClearPermissions(at["user"], at["vhost"]))
 
-    async def put_topic_permissions(self, at: Path, content: dict[str, Any], _by: str) -> Answer:
+    async def put_topic_permissions(self, at: Path, content: dict[str, Any], _by: AnyUser) -> Answer:
         """See `AccessPort.put_topic_permissions`."""
         check_spelling(content, "exchange", "write", "read")
         exchange = _text(content, "exchange")
@@ -187,7 +189,7 @@ class Access:
         """See `AccessPort.delete_topic_permissions`."""
         return await self._delete(ClearTopicPermissions(at["user"], at["vhost"], at.get("exchange")))
 
-    async def put_limit(self, at: Path, content: dict[str, Any], _by: str) -> Answer:
+    async def put_limit(self, at: Path, content: dict[str, Any], _by: AnyUser) -> Answer:
         """See `AccessPort.put_limit`."""
         kind, name = _limited(at)
         check_spelling(content, "value")

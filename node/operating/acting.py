@@ -11,6 +11,7 @@ from pamqp.base import Frame
 from mayfly.node.amqp.errors import REPLY_NAMES
 from mayfly.node.broker.broker import Broker
 from mayfly.node.broker.inner_client import InnerClient, Received
+from mayfly.node.catalog.token_user import AnyUser
 
 PATIENCE_S: Final = 10.0
 """So long an answer may take."""
@@ -30,7 +31,7 @@ class AmqpRefusal(Exception):
 class ActingClient:
     """A channel of a user in a vhost, open while it is used."""
 
-    def __init__(self, broker: Broker, pump: Callable[[], None], user: str, vhost: str) -> None:
+    def __init__(self, broker: Broker, pump: Callable[[], None], user: AnyUser, vhost: str) -> None:
         self._came: asyncio.Queue[Received] = asyncio.Queue()
         loop = asyncio.get_running_loop()
 
@@ -79,7 +80,7 @@ class Acting:
         self._pump = pump
 
     @asynccontextmanager
-    async def client(self, user: str, vhost: str) -> AsyncIterator[ActingClient]:
+    async def client(self, user: AnyUser, vhost: str) -> AsyncIterator[ActingClient]:
         """The user, who has logged in, as a client in that vhost. Raises AmqpRefusal, TimeoutError."""
         client = ActingClient(self._broker, self._pump, user, vhost)
         try:
@@ -89,7 +90,7 @@ class Acting:
             client.close()
             self._pump()
 
-    async def ask(self, user: str, vhost: str, method: Frame, *answers: type[Frame]) -> Received:
+    async def ask(self, user: AnyUser, vhost: str, method: Frame, *answers: type[Frame]) -> Received:
         """What comes back for one method of the user. Raises AmqpRefusal, TimeoutError."""
         async with self.client(user, vhost) as client:
             return await client.ask(method, *answers)

@@ -14,10 +14,11 @@ from mayfly.node.catalog import (
     PolicySet,
     Refusal,
     SetPolicy,
-    UserRecord,
     check_policy,
 )
 from mayfly.node.catalog.expressions import expression
+from mayfly.node.catalog.permissions import may_enter
+from mayfly.node.catalog.token_user import AnyUser, name_of
 from mayfly.node.catalog.values import json_term
 from mayfly.node.engine.engine import Engine
 from mayfly.node.operating.clients import Clients
@@ -30,7 +31,7 @@ from mayfly.node.operating.ports.answers import NOT_FOUND, Answer, bad_request, 
 from mayfly.node.operating.ports.client_selection import ClientSelection, Kind
 from mayfly.node.operating.ports.management import MOST_COUNTED, PolicyWish
 from mayfly.node.operating.ports.queue_selection import Figures
-from mayfly.node.operating.ports.users import ADMINISTRATOR
+from mayfly.node.operating.ports.users import ADMINISTRATOR, User
 from mayfly.node.operating.queues import COUNTS_AT_ONCE, Queues
 from mayfly.node.operating.resources import Resources
 from mayfly.node.operating.views.overview import (
@@ -43,7 +44,7 @@ from mayfly.node.operating.views.overview import (
     queue_totals,
     totals_of_all,
 )
-from mayfly.node.operating.visibility import sees_all, sees_vhost
+from mayfly.node.operating.visibility import sees_all, sees_vhost, tags_of
 from mayfly.node.version import RABBITMQ_VERSION
 
 
@@ -91,24 +92,34 @@ class Management:
         self._resources = told.resources
         self._messages = told.messages
 
-    async def login(self, user: str, password: str, loopback: bool) -> UserRecord | None:
+    async def login(self, user: str, password: str, loopback: bool) -> User | None:
         """See `ManagementPort.login`."""
         return await self._logins.login(user, password, loopback, self._cluster.catch_up)
+
+    def auth(self) -> dict[str, Any]:
+        """See `ManagementPort.auth`."""
+        tokens = self._logins.tokens
+        if tokens is None:
+            return {"oauth_enabled": False}
+        # Whoever comes has a token already: nobody is sent to the provider for one.
+        return {
+            "oauth_enabled": True,
+            "oauth_initiated_logon_type": "idp_initiated",
+            "oauth_disable_basic_auth": tokens.only,
+        }
 
     def has_vhost(self, vhost: str) -> bool:
         """See `ManagementPort.has_vhost`."""
         return self._catalog.has_vhost(vhost)
 
-    def may_see(self, user: str, vhost: str) -> bool:
+    def may_see(self, user: AnyUser, vhost: str) -> bool:
         """See `ManagementPort.may_see`."""
         return sees_vhost(self._catalog, user, vhost)
 
-    def may_have_policies(self, user: str, vhost: str) -> bool:
+    def may_have_policies(self, user: AnyUser, vhost: str) -> bool:
         """See `ManagementPort.may_have_policies`."""
-        record = self._catalog.user(user)
-        if record is None:
-            return False
-        return ADMINISTRATOR in record.tags or self._catalog.permission(user, vhost) is not None
+        tags = tags_of(self._catalog, user)
+        return tags is not None and (ADMINISTRATOR in tags or may_enter(self._catalog, user, vhost))
 
     def policies(self, vhost: str | None, operator: bool) -> list[dict[str, Any]]:
         """See `ManagementPort.policies`."""
@@ -138,7 +149,7 @@ class Management:
             return HTTPStatus.NOT_FOUND, NOT_FOUND
         return HTTPStatus.NO_CONTENT, {}
 
-    def vhosts_seen(self, user: str) -> list[str]:
+    def vhosts_seen(self, user: AnyUser) -> list[str]:
         """See `ManagementPort.vhosts_seen`."""
         return [vhost.name for vhost in self._catalog.vhosts() if self.may_see(user, vhost.name)]
 
@@ -170,7 +181,7 @@ class Management:
             await asyncio.sleep(0)
         return names
 
-    async def overview(self, user: str, with_stats: bool = True) -> dict[str, Any]:
+    async def overview(self, user: AnyUser, with_stats: bool = True) -> dict[str, Any]:
         """See `ManagementPort.overview`."""
         engine = self._engine
         if not self.sees_all(user):
@@ -217,9 +228,9 @@ class Management:
             if record.id in rows
         }
 
-    async def _totals_of(self, user: str) -> dict[str, Any]:
+    async def _totals_of(self, user: AnyUser) -> dict[str, Any]:
         vhosts = self.vhosts_seen(user)
-        totals = TotalsOfUser(self._engine, vhosts, user)
+        totals = TotalsOfUser(self._engine, vhosts, name_of(user))
         records = [record for vhost in vhosts for record in self._catalog.queues(vhost)]
         unknown: set[int] = set()
         for start in range(0, len(records), COUNTS_AT_ONCE):
@@ -229,14 +240,13 @@ class Management:
             unknown.update(missing)
         return totals.shown() | _without(unknown)
 
-    def sees_all(self, user: str) -> bool:
+    def sees_all(self, user: AnyUser) -> bool:
         """See `ClientsPort.sees_all`."""
         return sees_all(self._catalog, user)
 
-    def may_close_all(self, user: str) -> bool:
+    def may_close_all(self, user: AnyUser) -> bool:
         """See `ClientsPort.may_close_all`."""
-        record = self._catalog.user(user)
-        return record is not None and ADMINISTRATOR in record.tags
+        return ADMINISTRATOR in (tags_of(self._catalog, user) or ())
 
     async def count_clients(self, kind: Kind, selection: ClientSelection) -> int:
         """See `ClientsPort.count_clients`."""

@@ -1,6 +1,7 @@
-"""Who may ask a node over HTTP: users of the catalog, by name and password."""
+"""Who may ask a node over HTTP: users of the catalog, by name and password, and whom a token names."""
 
 import asyncio
+import logging
 import random
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -9,14 +10,19 @@ from typing import Final
 from mayfly.node.broker.credentials import CredentialCache
 from mayfly.node.broker.failed_logins import FailedLogins
 from mayfly.node.broker.password_line import PasswordLine
+from mayfly.node.broker.tokens import TokenLogins
 from mayfly.node.catalog import Catalog, UpgradePassword, UserRecord
 from mayfly.node.catalog.passwords import NOBODYS_HASH, SALT_BYTES, check_and_renew
+from mayfly.node.catalog.token_user import TokenUser
+from mayfly.node.oauth.token import looks_like_token
 from mayfly.node.operating.ports.users import ORIGIN
 
 _LOOPBACK_ONLY: Final = "guest"
 _THREADS: Final = 2
 THREADS_NAME: Final = "http-login"
 _KEY_BYTES: Final = 32
+
+log = logging.getLogger(__name__)
 
 
 class Logins:
@@ -29,9 +35,11 @@ class Logins:
         renew: Callable[[UpgradePassword], None] | None = None,
         now_ms: Callable[[], int] | None = None,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+        tokens: TokenLogins | None = None,
     ) -> None:
         """`renew` gives a better hash of a password that was right to the catalog. `now_ms` is the loop's time if not
-        given, `sleep` takes seconds."""
+        given, `sleep` takes seconds. Without `tokens` none are taken."""
+        self.tokens: TokenLogins | None = tokens
         self._renew = renew
         self._now_ms: Callable[[], int] = now_ms or _loop_ms
         self._sleep = sleep
@@ -43,9 +51,18 @@ class Logins:
 
     async def login(
         self, user: str, password: str, loopback: bool, catch_up: Callable[[], Awaitable[object]] | None = None
-    ) -> UserRecord | None:
-        """The user, if that is the password; guest from this machine only. `catch_up` brings the catalog up to date,
-        for users alone: whoever guesses costs the cluster nothing."""
+    ) -> UserRecord | TokenUser | None:
+        """The user, if that is the password; guest from this machine only. A token as the password names its own user,
+        whatever `user` is. `catch_up` brings the catalog up to date, for users alone: whoever guesses costs the cluster
+        nothing."""
+        if looks_like_token(password) and (self.tokens is not None or not user):
+            named = await self._named_by(password, loopback)
+            if named is not None and catch_up is not None:
+                await catch_up()
+            return named
+        if self.tokens is not None and self.tokens.only:
+            self.failed.turned_away()
+            return None
         record = await self._login(user, password, loopback)
         if record is None or catch_up is None:
             return record
@@ -54,6 +71,25 @@ class Logins:
         if now is not None and (now.serial, now.password_hash) == (record.serial, record.password_hash):
             return now
         return await self._login(user, password, loopback)
+
+    async def _named_by(self, token: str, loopback: bool) -> TokenUser | None:
+        """Whom a token names that counts here."""
+        tokens = self.tokens
+        answer = None if tokens is None else tokens.look_at(token)
+        if answer is None and tokens is not None:
+            renewed = asyncio.Event()
+            tokens.renew_keys(renewed.set)
+            await renewed.wait()
+            answer = tokens.look_at(token)
+        if isinstance(answer, TokenUser) and (loopback or answer.name != _LOOPBACK_ONLY):
+            self.failed.accepted += 1
+            return answer
+        why = answer if isinstance(answer, str) else "its key is not known"
+        if isinstance(answer, TokenUser):
+            why = f"user '{answer.name}' can only connect via localhost"
+        log.warning("a token was refused over HTTP: %s", why)
+        self.failed.turned_away()
+        return None
 
     async def _login(self, user: str, password: str, loopback: bool) -> UserRecord | None:
         origin = ORIGIN.get()

@@ -17,6 +17,7 @@ from mayfly.node.amqp.methods import unchecked
 from mayfly.node.catalog import QueueRecord, Refusal
 from mayfly.node.catalog.permissions import check_access
 from mayfly.node.catalog.shard_settings import allows_schedules
+from mayfly.node.catalog.token_user import AnyUser
 from mayfly.node.engine.engine import Engine
 from mayfly.node.operating.acting import Acting, AmqpRefusal
 from mayfly.node.operating.node_questions import NodeQuestions
@@ -53,7 +54,7 @@ class Schedules:
 
         questions.add(_Scheduled, dict[int, ScheduledPart], tell)
 
-    async def scheduled(self, user: str, vhost: str, queue: str, wish: ScheduledWish) -> Answer:
+    async def scheduled(self, user: AnyUser, vhost: str, queue: str, wish: ScheduledWish) -> Answer:
         """See `SchedulePort.scheduled`."""
         record = self._catalog.queue(vhost, queue)
         if record is None:
@@ -74,7 +75,9 @@ class Schedules:
             content["moving"] = True
         return HTTPStatus.OK, content
 
-    async def change(self, user: str, vhost: str, queue: str, message_id: str, due: tuple[str, int] | None) -> Answer:
+    async def change(
+        self, user: AnyUser, vhost: str, queue: str, message_id: str, due: tuple[str, int] | None
+    ) -> Answer:
         """See `SchedulePort.change`."""
         record = self._catalog.queue(vhost, queue)
         if record is None:
@@ -92,7 +95,7 @@ class Schedules:
         except TimeoutError:
             return in_doubt("the queue's shard did not answer in time; whether it is done shows later")
 
-    async def _given(self, user: str, record: QueueRecord, message_id: str, header: bytes) -> Answer:
+    async def _given(self, user: AnyUser, record: QueueRecord, message_id: str, header: bytes) -> Answer:
         publish = unchecked(
             commands.Basic.Publish, ticket=0, exchange="", routing_key=record.name, mandatory=True, immediate=False
         )

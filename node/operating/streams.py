@@ -16,6 +16,7 @@ from mayfly.node.catalog import QueueRecord, Refusal
 from mayfly.node.catalog.arguments import queue_type
 from mayfly.node.catalog.permissions import check_access
 from mayfly.node.catalog.streams import KEY_INDEX, MARKER_TTL, STREAM, has_keys
+from mayfly.node.catalog.token_user import AnyUser
 from mayfly.node.engine.engine import Engine
 from mayfly.node.operating.node_questions import NodeQuestions
 from mayfly.node.operating.ports.answers import NOT_FOUND, Answer, bad_request, in_doubt, no_such, refused
@@ -66,7 +67,7 @@ class Streams:
         questions.add(_Stream, dict[int, StreamPart], tell)
         questions.add(_Latest, dict[int, LatestPart], tell_latest)
 
-    async def stream(self, user: str, vhost: str, queue: str) -> Answer:
+    async def stream(self, user: AnyUser, vhost: str, queue: str) -> Answer:
         """See `StreamPort.stream`."""
         record = self._found(user, "read", vhost, queue)
         if not isinstance(record, QueueRecord):
@@ -81,7 +82,7 @@ class Streams:
             content["next_expiry_in_ms"] = None
         return HTTPStatus.OK, content
 
-    async def latest(self, user: str, vhost: str, queue: str, key: str) -> Answer:
+    async def latest(self, user: AnyUser, vhost: str, queue: str, key: str) -> Answer:
         """See `StreamPort.latest`."""
         record = self._found(user, "read", vhost, queue)
         if not isinstance(record, QueueRecord):
@@ -96,7 +97,7 @@ class Streams:
             return no_such(f"stream '{queue}' in vhost '{vhost}' has no message with the routing key '{key}'")
         return HTTPStatus.OK, part.message
 
-    async def delete_message(self, user: str, vhost: str, queue: str, offset: int) -> Answer:
+    async def delete_message(self, user: AnyUser, vhost: str, queue: str, offset: int) -> Answer:
         """See `StreamPort.delete_message`."""
         record = self._found(user, "configure", vhost, queue)
         if not isinstance(record, QueueRecord):
@@ -108,7 +109,7 @@ class Streams:
             return no_such(f"stream '{queue}' in vhost '{vhost}' has no message at offset {offset}")
         return HTTPStatus.NO_CONTENT, {}
 
-    async def purge_key(self, user: str, vhost: str, queue: str, key: str) -> Answer:
+    async def purge_key(self, user: AnyUser, vhost: str, queue: str, key: str) -> Answer:
         """See `StreamPort.purge_key`."""
         record = self._found(user, "configure", vhost, queue)
         if not isinstance(record, QueueRecord):
@@ -130,7 +131,7 @@ class Streams:
                 break
         return HTTPStatus.OK, {"purged": purged}
 
-    def _found(self, user: str, access: str, vhost: str, queue: str) -> QueueRecord | Answer:
+    def _found(self, user: AnyUser, access: str, vhost: str, queue: str) -> QueueRecord | Answer:
         """The record of a stream that the user may use so, or why not."""
         record = self._catalog.queue(vhost, queue)
         if record is None:

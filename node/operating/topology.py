@@ -21,6 +21,7 @@ from mayfly.node.amqp.field_table import FieldTable
 from mayfly.node.amqp.methods import unchecked
 from mayfly.node.broker.inner_client import Received
 from mayfly.node.catalog import BindingRecord, Catalog, ExchangeRecord
+from mayfly.node.catalog.token_user import AnyUser
 from mayfly.node.operating.acting import Acting, ActingClient, AmqpRefusal
 from mayfly.node.operating.definitions.names import checked_name
 from mayfly.node.operating.ports.answers import NOT_FOUND, Answer, bad_request, in_doubt, no_such
@@ -64,7 +65,7 @@ class Topology:
         record = self._catalog.exchange(vhost, _real_name(name))
         return None if record is None else _shown_exchange(record)
 
-    async def put_exchange(self, user: str, at: Path, content: Body) -> Answer:
+    async def put_exchange(self, user: AnyUser, at: Path, content: Body) -> Answer:
         """See `TopologyPort.put_exchange`."""
         vhost, name = at["vhost"], _checked_name(_real_name(at["name"]))
         kind = content.get("type", "direct")
@@ -78,7 +79,7 @@ class Topology:
         )  # fmt: skip
         return await self._done(existed, self._acting.ask(user, vhost, declare, commands.Exchange.DeclareOk))
 
-    async def delete_exchange(self, user: str, at: Path, if_unused: bool) -> Answer:
+    async def delete_exchange(self, user: AnyUser, at: Path, if_unused: bool) -> Answer:
         """See `TopologyPort.delete_exchange`."""
         vhost, name = at["vhost"], _real_name(at["name"])
         if self._catalog.exchange(vhost, name) is None:
@@ -134,7 +135,7 @@ class Topology:
             if record.destination == destination and record.destination_kind == kind:
                 yield record
 
-    async def bind(self, user: str, at: Path, content: Body) -> Answer:
+    async def bind(self, user: AnyUser, at: Path, content: Body) -> Answer:
         """See `TopologyPort.bind`."""
         key = content.get("routing_key", "")
         if not isinstance(key, str):
@@ -149,7 +150,7 @@ class Topology:
             answer = {"properties_key": _properties_key(key, content.get("arguments") or {})}
         return status, answer
 
-    async def unbind(self, user: str, at: Path) -> Answer:
+    async def unbind(self, user: AnyUser, at: Path) -> Answer:
         """See `TopologyPort.unbind`."""
         row = self.binding(at)
         if row is None:
@@ -165,7 +166,7 @@ class Topology:
 
     # -- queues -----------------------------------------------------------------------
 
-    async def put_queue(self, user: str, at: Path, content: Body) -> Answer:
+    async def put_queue(self, user: AnyUser, at: Path, content: Body) -> Answer:
         """See `TopologyPort.put_queue`."""
         vhost, name = at["vhost"], _checked_name(at["name"])
         existed = self._catalog.queue(vhost, name) is not None
@@ -175,7 +176,7 @@ class Topology:
         )  # fmt: skip
         return await self._done(existed, self._acting.ask(user, vhost, declare, commands.Queue.DeclareOk))
 
-    async def delete_queue(self, user: str, at: Path, if_unused: bool, if_empty: bool) -> Answer:
+    async def delete_queue(self, user: AnyUser, at: Path, if_unused: bool, if_empty: bool) -> Answer:
         """See `TopologyPort.delete_queue`."""
         if self._catalog.queue(at["vhost"], at["name"]) is None:
             return HTTPStatus.NOT_FOUND, NOT_FOUND
@@ -184,7 +185,7 @@ class Topology:
         )
         return await self._done(True, self._acting.ask(user, at["vhost"], delete, commands.Queue.DeleteOk))
 
-    async def purge(self, user: str, at: Path) -> Answer:
+    async def purge(self, user: AnyUser, at: Path) -> Answer:
         """See `TopologyPort.purge`."""
         purge = unchecked(commands.Queue.Purge, ticket=0, queue=at["name"], nowait=False)
         return await self._done(True, self._acting.ask(user, at["vhost"], purge, commands.Queue.PurgeOk))
@@ -201,7 +202,7 @@ class Topology:
 
     # -- messages ---------------------------------------------------------------------
 
-    async def publish(self, user: str, at: Path, content: Body) -> Answer:
+    async def publish(self, user: AnyUser, at: Path, content: Body) -> Answer:
         """See `TopologyPort.publish`."""
         exchange = _real_name(at["name"])
         if self._catalog.exchange(at["vhost"], exchange) is None:
@@ -220,7 +221,7 @@ class Topology:
         except TimeoutError:
             return in_doubt("the message was not confirmed in time: an alarm may block publishers; it may come yet")
 
-    async def get(self, user: str, at: Path, content: Body) -> tuple[int, Any]:
+    async def get(self, user: AnyUser, at: Path, content: Body) -> tuple[int, Any]:
         """See `TopologyPort.get`."""
         if self._catalog.queue(at["vhost"], at["name"]) is None:
             return HTTPStatus.NOT_FOUND, NOT_FOUND
@@ -248,7 +249,7 @@ class Topology:
             return in_doubt("the queue did not answer in time")
         return HTTPStatus.OK, [_shown_message(each, encoding, most) for each in got]
 
-    async def is_alive(self, user: str, vhost: str) -> Answer:
+    async def is_alive(self, user: AnyUser, vhost: str) -> Answer:
         """See `TopologyPort.is_alive`."""
         declare = unchecked(
             commands.Queue.Declare, ticket=0, queue=_ALIVENESS_QUEUE, passive=False, durable=False, exclusive=False,

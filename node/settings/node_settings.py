@@ -12,6 +12,7 @@ from typing import Final, NamedTuple, TypeVar
 from mayfly.cluster.limits import MAX_SECRET_LENGTH, MAX_SECRETS, MIN_SECRET_LENGTH
 from mayfly.node import limits
 from mayfly.node.broker.certificates import LOGIN_FROM, SAN_TYPES
+from mayfly.node.oauth.algorithms import ALGORITHMS
 from mayfly.node.settings.kinds import (
     LARGEST_PORT,
     Address,
@@ -80,6 +81,8 @@ def _setting(kind: Kind[T], default: T, explanation: str, *, secret: bool = Fals
     return field(default=default, repr=not secret, metadata=metadata)
 
 
+INTERNAL: Final = "internal"
+OAUTH2: Final = "oauth2"
 OPEN_PAGES: Final = ("none", "loopback", "metrics", "all")
 _NAME: Final = Text(r"([A-Za-z0-9][A-Za-z0-9_.-]{0,62})?", "up to 63 letters, digits, '.', '_' and '-'")
 _ADDRESS: Final = AddressKind()
@@ -176,6 +179,67 @@ class NodeSettings:
     )
     default_pass: str = _setting(
         Text(r"[^\x00]{1,1024}", "1 to 1024 characters"), "guest", "that user's password", secret=True
+    )
+
+    auth_backends: str = _setting(
+        Choice(INTERNAL, OAUTH2, f"{INTERNAL},{OAUTH2}", f"{OAUTH2},{INTERNAL}"),
+        INTERNAL,
+        "who may log in: users of the catalog (internal), whom a token of an OAuth 2 provider names (oauth2), or both; "
+        "a password that has the form of a token is one",
+    )
+    oauth2_resource_server_id: str = _setting(
+        Text(r"[!-~]{0,255}", "up to 255 characters from ! to ~"),
+        "",
+        "what this cluster is called where tokens are issued: their aud, and what scopes begin with",
+    )
+    oauth2_key_file: Path | None = _setting(
+        _FILE, None, "the provider's public keys: PEM (keys, certificates) or a JWK set; read again when it changes"
+    )
+    oauth2_jwks_url: str = _setting(
+        Text(
+            r"(https://[^\s@]{1,1000}|http://(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?(/\S{0,900})?)?",
+            "an https:// address, or an http:// one of this machine's loopback",
+        ),
+        "",
+        "where the provider shows its public keys, instead of a file",
+    )
+    oauth2_jwks_ca: Path | None = _setting(
+        _FILE, None, "what the certificate there is checked with (PEM) [default: the system's authorities]"
+    )
+    oauth2_issuer: str = _setting(
+        Text(r"\S{0,1000}", "text without spaces"), "", "what iss of a token must be [default: anything]"
+    )
+    oauth2_verify_aud: bool = _setting(
+        Switch(), True, "whether a token's aud must have the oauth2_resource_server_id in it"
+    )
+    oauth2_algorithms: str = _setting(
+        Text(f"({'|'.join(ALGORITHMS)})(,({'|'.join(ALGORITHMS)}))*", "some of " + ",".join(ALGORITHMS)),
+        ",".join(ALGORITHMS),
+        "by which of them tokens may be signed",
+    )
+    oauth2_scope_prefix: str = _setting(
+        Text(r"\S{0,255}", "up to 255 characters, no spaces"),
+        "",
+        "what scopes for this cluster begin with; none: they have no prefix "
+        "[default: oauth2_resource_server_id and a point]",
+    )
+    oauth2_additional_scopes_key: str = _setting(
+        Text(r"([^\s]+( [^\s]+)*)?", "names of claims with spaces in between"),
+        "",
+        "claims with more scopes, as paths such as realm_access.roles, with spaces in between",
+    )
+    oauth2_scope_aliases: str = _setting(
+        Text(r"([^,=]+=[^,=]+(,[^,=]+=[^,=]+)*)?", "such as admin=rabbitmq.tag:administrator rabbitmq.read:*/*,..."),
+        "",
+        "what scopes or roles stand for: name=scope scope, with commas between names",
+    )
+    oauth2_preferred_username_claims: str = _setting(
+        Text(r"([^,\s]+(,[^,\s]+)*)?", "names of claims with commas between"),
+        "",
+        "claims with the user's name, before sub and client_id",
+    )
+    oauth2_leeway_ms: int = _setting(
+        Number(0, 600_000, "milliseconds"), 10_000, "by how much the provider's clock may differ from this node's"
     )
 
     load_definitions: Path | None = _setting(
@@ -389,6 +453,16 @@ class NodeSettings:
         """Whether there are certificates that could be replaced."""
         return any(files is not None for files in (self.peer_tls, self.amqp_tls, self.http_tls))
 
+    @property
+    def takes_tokens(self) -> bool:
+        """Whether tokens of an OAuth 2 provider name users."""
+        return OAUTH2 in self.auth_backends.split(",")
+
+    @property
+    def takes_passwords(self) -> bool:
+        """Whether users of the catalog may log in."""
+        return INTERNAL in self.auth_backends.split(",")
+
     def _contradictions(self) -> Iterator[tuple[str, str]]:
         """(key, what would be right) of every setting that others rule out."""
         if self.heartbeat_ms < self.tick_ms:
@@ -411,12 +485,21 @@ class NodeSettings:
         if self.cluster_secret and self.cluster_secret_file is not None:
             yield "cluster_secret_file", "nothing, because cluster_secret says it"
         yield from self._address_contradictions()
+        yield from self._token_contradictions()
         peer = {"peer_tls_cert": self.peer_tls_cert, "peer_tls_key": self.peer_tls_key}
         yield from _incomplete_tls(peer | {"peer_tls_ca": self.peer_tls_ca})
         amqp = {"amqp_tls_cert": self.amqp_tls_cert, "amqp_tls_key": self.amqp_tls_key}
         yield from _incomplete_tls(amqp, wanted=self.amqp_tls_ca is not None or self.amqp_tls_address is not None)
         http = {"http_tls_cert": self.http_tls_cert, "http_tls_key": self.http_tls_key}
         yield from _incomplete_tls(http, wanted=self.http_tls_address is not None and self.amqp_tls is None)
+
+    def _token_contradictions(self) -> Iterator[tuple[str, str]]:
+        if not self.takes_tokens:
+            return
+        if not self.oauth2_resource_server_id:
+            yield "oauth2_resource_server_id", f"a name, because auth_backends = {self.auth_backends}"
+        if (self.oauth2_key_file is None) == (not self.oauth2_jwks_url):
+            yield "oauth2_key_file", "either this or oauth2_jwks_url: what signatures of tokens are checked with"
 
     def _address_contradictions(self) -> Iterator[tuple[str, str]]:
         addresses = {key: getattr(self, key) for key in ("amqp_address", "peer_address", "http_address")}

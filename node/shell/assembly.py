@@ -37,6 +37,7 @@ from mayfly.node.shell.following import Following
 from mayfly.node.shell.listener import AmqpListener, ListenerSettings
 from mayfly.node.shell.log_writer import LogWriter
 from mayfly.node.shell.membership import MembershipShell
+from mayfly.node.shell.node_tokens import NodeTokens
 from mayfly.node.shell.node_view import NodeView, Shown
 from mayfly.node.shell.open_files import FileShares
 from mayfly.node.shell.opening import OpenedNode
@@ -64,6 +65,7 @@ class Node:
     at_start: CatalogAtStart
     view: NodeView
     http: HttpServer
+    tokens: NodeTokens | None
 
     @property
     def engine(self) -> Engine:
@@ -97,7 +99,9 @@ def assemble(
     loop, engine, clock = asyncio.get_running_loop(), opened.engine, opened.clock
     memory = MemoryWatch(limit_bytes(settings.memory_limit_bytes, settings.memory_limit_percent))
     tls, http_tls = client_tls(settings.amqp_tls), client_tls(settings.http_tls, "http")
-    broker = _make_broker(settings, engine, memory)
+    tasks = Tasks(loop)
+    tokens = NodeTokens(settings, tasks.begin) if settings.takes_tokens else None
+    broker = _make_broker(settings, engine, memory, tokens)
     engine.broker = broker
 
     def pump() -> None:
@@ -123,18 +127,17 @@ def assemble(
 
     ends.push_async_callback(end_writer)
     ends.push_async_callback(transport.stop)
-    tasks = Tasks(loop)
     catching_up = CatchingUp(engine.host, pump, ending)
     times = DrainSettings(settings.drain_notice_ms, settings.drain_acks_ms, settings.drain_timeout_ms)
     control = Control(engine, broker, drive, opened.store, catching_up, ending, times)
     watch = ResourceWatch(engine, opened.store, memory, settings, drive.feed)
-    certificates = _make_certificates(settings, transport, tls, http_tls)
+    certificates = _make_certificates(settings, transport, tls, http_tls, tokens)
 
     def renew_password(command: UpgradePassword) -> None:
         engine.submit_catalog(command, lambda _: None)
         pump()
 
-    logins = Logins(engine.catalog, renew_password)
+    logins = Logins(engine.catalog, renew_password, tokens=tokens)
     ends.callback(logins.close)
     definitions = Definitions(engine, cluster, settings.rabbitmq_version)
     at_start = CatalogAtStart(engine, settings, definitions, pump, ending)
@@ -180,6 +183,7 @@ def assemble(
         at_start=at_start,
         view=pages.view,
         http=http,
+        tokens=tokens,
     )
 
 
@@ -192,18 +196,24 @@ def _http_settings(settings: NodeSettings, files: FileShares, tls: SwitchedConte
         tls=None if tls is None else tls.front,
         body_bytes=settings.http_body_bytes,
         cors_origins=settings.http_cors_origins,
+        **({"header_bytes": limits.TOKEN_HEADER_BYTES} if settings.takes_tokens else {}),
     )
 
 
-def _make_broker(settings: NodeSettings, engine: Engine, memory: MemoryWatch) -> Broker:
+def _make_broker(
+    settings: NodeSettings, engine: Engine, memory: MemoryWatch, tokens: NodeTokens | None
+) -> Broker:
+    connection = ConnectionSettings(settings.rabbitmq_version, max_message_bytes=settings.max_message_bytes)
+    if tokens is not None:
+        connection.initial_frame_max_bytes = limits.TOKEN_FRAME_BYTES
     own = BrokerSettings(
-        ConnectionSettings(settings.rabbitmq_version, max_message_bytes=settings.max_message_bytes),
+        connection,
         transactions_bytes=limits.open_transactions_bytes(memory.limit_bytes),
         unfinished_bytes=limits.unfinished_bytes(memory.limit_bytes),
         consumer_timeout_ms=settings.consumer_timeout_ms,
         consumer_windows_bytes=limits.consumer_windows_bytes(memory.limit_bytes),
     )
-    return Broker(engine, lambda: random.SystemRandom().randbytes(16), own)
+    return Broker(engine, lambda: random.SystemRandom().randbytes(16), own, tokens)
 
 
 def _make_listener(
@@ -257,8 +267,9 @@ def _make_transport(
 
 
 def _make_certificates(
-    settings: NodeSettings, transport: PeerTransport, tls: SwitchedContext | None, http_tls: SwitchedContext | None
-) -> Certificates:
+    settings: NodeSettings, transport: PeerTransport, tls: SwitchedContext | None, http_tls: SwitchedContext | None,
+    tokens: NodeTokens | None,
+) -> Certificates:  # fmt: skip
     reloads: dict[str, Callable[[], None]] = {}
     if settings.peer_tls is not None:
         reloads["for nodes"] = transport.reload_tls
@@ -266,5 +277,9 @@ def _make_certificates(
         reloads["for clients"] = tls.reload
     if http_tls is not None:
         reloads["of the HTTP API"] = http_tls.reload
+    if tokens is not None:
+        reloads["for tokens"] = tokens.read_file
     files = dict.fromkeys([*(settings.peer_tls or ()), *(settings.amqp_tls or ()), *(settings.http_tls or ())])
+    if tokens is not None:
+        files[tokens.file] = None
     return Certificates(files, reloads)

@@ -98,6 +98,11 @@ _EVENTS: Final = {
     "a direct reply from node %d cannot be read: %s": "replies.unreadable node error",
     # clients
     "connection %s: login of %r refused: %s": "connection.login_refused connection user reason",
+    "connection %s: another token of %r refused: %s": "connection.token_refused connection user reason",
+    "a token was refused over HTTP: %s": "http.token_refused reason",
+    "keys of tokens in %s: %s": "tokens.key_left_out where reason",
+    "%d keys of tokens are read from %s": "tokens.keys_read count where",
+    "keys of tokens can't be had from %s: %s; those from before stay in use: %d": "tokens.no_keys where reason count",
     "connection %s failed": "connection.failed connection",
     "connection %s: %s": "connection.closed connection reason",
     "connection %s has taken nothing for %d s: given up": "connection.stuck connection seconds",

@@ -86,6 +86,8 @@ class NodeProcess:
         node.tasks.begin(node.watch.watch_clock())
         node.tasks.begin(node.watch.watch_clocks_ahead(node.opened.ahead))
         node.tasks.begin(node.certificates.watch())
+        if node.tokens is not None:
+            node.tasks.begin(node.tokens.watch())
         node.drive.schedule_pump()
         await node.http.start()
         await node.at_start.wait()

@@ -6,6 +6,7 @@ LISTS = "tests/node/http/test_listing.py::"
 PAGE_QUEUE = "tests/node/http/test_page_queue.py::"
 SOURCES = "tests/node/operating/test_shard_sources.py::"
 COPIES = "tests/node/operating/test_data_copies.py::"
+TOKENS = "tests/node/oauth/test_token.py::"
 
 HTTP_BUGS = [
     Bug(
@@ -119,5 +120,72 @@ HTTP_BUGS = [
         "    if unknown and without is None:\n",
         "tests/node/command_line/test_ready_command.py::test_what_no_node_has_told_is_no_yes",
         "assert",
+    ),
+    Bug(
+        "believes the algorithm that a token names",
+        "node/oauth/keys.py",
+        "        if algorithm not in self.algorithms:\n            return False\n",
+        "",
+        TOKENS + "test_an_algorithm_of_another_kind_of_key_is_refused",
+        "DID NOT RAISE",
+    ),
+    Bug(
+        "takes tokens that nobody has signed",
+        "node/oauth/token.py",
+        "    if not isinstance(algorithm, str) or algorithm not in algorithms:\n",
+        "    if algorithm == 'none':\n        return\n"
+        "    if not isinstance(algorithm, str) or algorithm not in algorithms:\n",
+        TOKENS + "test_a_public_key_is_no_secret_and_no_signature_is_none",
+        "DID NOT RAISE",
+    ),
+    Bug(
+        "takes tokens that have ended",
+        "node/oauth/token.py",
+        "    if lives_ms <= 0:\n",
+        "    if lives_ms <= 0 and begins_ms is not None:\n",
+        TOKENS + "test_times",
+        "DID NOT RAISE",
+    ),
+    Bug(
+        "takes tokens for others",
+        "node/oauth/claims.py",
+        "rules.resource_server_id not in _words(claims.get(\"aud\"))",
+        "not _words(claims.get(\"aud\"))",
+        "tests/node/oauth/test_claims.py::test_a_token_for_others_is_refused",
+        "DID NOT RAISE",
+    ),
+    Bug(
+        "has a token's user go by routes of another one of that name",
+        "node/broker/routes.py",
+        "        if isinstance(user, TokenUser):\n"
+        "            return Routes(self._cluster, vhost, user, self.crossings)\n"
+        "        key = (vhost, user)\n",
+        "        key = (vhost, user.name if isinstance(user, TokenUser) else user)\n",
+        "tests/node/broker/test_tokens.py::test_routes_are_not_shared_with_others_of_that_name",
+        "assert",
+    ),
+    Bug(
+        "leaves connections whose token has ended",
+        "node/broker/tokens.py",
+        "        return now_ms >= self._ends_ms\n",
+        "        return now_ms < 0\n",
+        "tests/node/broker/test_tokens.py::test_the_end_of_its_token_closes_a_connection",
+        "Error",
+    ),
+    Bug(
+        "takes another user's token for the one that ends",
+        "node/broker/connection.py",
+        "            if answer.name != self.user:\n",
+        "            if not answer.name:\n",
+        "tests/node/broker/test_tokens.py::test_a_second_token_that_does_not_count_closes_the_connection",
+        "Error",
+    ),
+    Bug(
+        "asks the provider for every key that a stranger makes up",
+        "node/shell/node_tokens.py",
+        "time.monotonic() - self._asked_s < AGAIN_S",
+        "time.monotonic() - self._asked_s < 0",
+        "tests/node/http/test_token_pages.py::test_keys_of_an_address_are_asked_for_when_one_is_new_and_not_too_often",
+        "asked a moment ago",
     ),
 ]

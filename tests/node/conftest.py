@@ -13,6 +13,7 @@ from pamqp.base import Frame
 from mayfly.node.broker.broker import Broker
 from mayfly.node.broker.cluster_facade import OnDone
 from mayfly.node.broker.connection import ClientConnection
+from mayfly.node.broker.tokens import TokenLogins
 from mayfly.node.catalog import PutUser, SetPermissions
 from mayfly.node.catalog.passwords import check_and_renew, make_password_hash
 from tests.node.broker.direct_cluster import DirectCluster
@@ -192,10 +193,10 @@ class World:
 
     make_host: type[Host] = Host
 
-    def __init__(self, shards: int = 4) -> None:
+    def __init__(self, shards: int = 4, tokens: TokenLogins | None = None) -> None:
         self.cluster = DirectCluster(shards, now_ms=1_000_000)
         counter = itertools.count(1)
-        self.broker = Broker(self.cluster, lambda: next(counter).to_bytes(16, "big"))
+        self.broker = Broker(self.cluster, lambda: next(counter).to_bytes(16, "big"), tokens=tokens)
         self.cluster.events = self.broker
         self.dirty: list[Host] = []
         self.later: list[Any] = []

@@ -42,9 +42,10 @@ FOLDERS: Final[dict[str, Folder]] = {
     "node/shard": Folder(PURE, ("cluster/group", "node/shard/snapshot")),
     "node/shard/snapshot": Folder(PURE, ("node/shard",)),
     "node/catalog": Folder(PURE, ("cluster/group", "cluster/host", "node/amqp", "node/shard")),
+    "node/oauth": Folder(PURE, ("node/catalog",)),
     "node/dead_letter": Folder(PURE, ("node/amqp", "node/catalog")),
     "node/broker": Folder(
-        PURE, ("node/amqp", "node/broker/operations", "node/catalog", "node/dead_letter", "node/shard")
+        PURE, ("node/amqp", "node/broker/operations", "node/catalog", "node/dead_letter", "node/oauth", "node/shard")
     ),
     "node/broker/operations": Folder(PURE, ("node/amqp", "node/broker", "node/catalog", "node/shard")),
     "node/duties": Folder(
@@ -60,8 +61,8 @@ FOLDERS: Final[dict[str, Folder]] = {
             "node/transient",
         ),
     ),
-    "node/settings": Folder(SHELL, ("node/broker",)),
-    "node/operating/ports": Folder(PURE, ("node/shard",)),
+    "node/settings": Folder(SHELL, ("node/broker", "node/oauth")),
+    "node/operating/ports": Folder(PURE, ("node/catalog", "node/shard")),
     "node/operating/views": Folder(
         PURE,
         (
@@ -74,16 +75,19 @@ FOLDERS: Final[dict[str, Folder]] = {
         SHELL,
         (
             *("node/amqp", "node/broker", "node/catalog", "node/engine", "node/operating/definitions"),
-            *("node/operating/ports", "node/operating/views", "node/shard"),
+            *("node/oauth", "node/operating/ports", "node/operating/views", "node/shard"),
         ),
     ),
-    "node/http": Folder(SHELL, ("node/broker", "node/catalog", "node/operating/ports", "node/settings", "node/shard")),
+    "node/http": Folder(
+        SHELL,
+        ("node/broker", "node/catalog", "node/oauth", "node/operating/ports", "node/settings", "node/shard"),
+    ),
     "node/shell": Folder(
         SHELL,
         (
             *("cluster/group", "cluster/host", "cluster/log", "cluster/raft", "cluster/store", "cluster/transport"),
             *("node/amqp", "node/broker", "node/catalog", "node/duties", "node/engine", "node/http"),
-            *("node/membership", "node/operating", "node/operating/definitions", "node/operating/ports"),
+            *("node/membership", "node/oauth", "node/operating", "node/operating/definitions", "node/operating/ports"),
             *("node/operating/views", "node/settings"),
         ),
     ),

@@ -20,7 +20,7 @@ def change_binding(
 ) -> Steps:
     """Make or undo a binding. `arguments`: those of a bind, as they came; `answer`: what is sent, None for nothing."""
     catalog = channel.cluster.catalog
-    user = channel.client.user
+    user = channel.client.who
 
     def refusal() -> Refusal | None:
         return (

@@ -68,7 +68,7 @@ def declare(channel: OperationChannel, method: Any, arguments: bytes) -> Steps:
             internal=bool(method.internal),
             arguments=method.arguments or {},
         )
-        check(check_access(catalog, client.user, "configure", "exchange", command.vhost, command.name))
+        check(check_access(catalog, client.who, "configure", "exchange", command.vhost, command.name))
         created = yield from _in_catalog(channel, command, arguments)
         yield from _make_delay_queue(channel, command.name)
         if created and not method.nowait:
@@ -100,7 +100,7 @@ def _same(command: bytes, _: QueueRecord) -> bytes:
 def _in_catalog(channel: OperationChannel, command: DeclareExchange, arguments: bytes) -> Generator[Request, Any, bool]:
     """Make the exchange, unless an equivalent one is there; whether it may be new."""
     catalog = channel.cluster.catalog
-    user = channel.client.user
+    user = channel.client.who
 
     def refusal() -> Refusal | None:
         return check_new_exchange(catalog, user, command)
@@ -152,7 +152,7 @@ def delete(channel: OperationChannel, method: Any, arguments: bytes) -> Steps:
     command = DeleteExchange(client.vhost, method.exchange, bool(method.if_unused))
 
     def refusal() -> Refusal | None:
-        return check_access(catalog, client.user, "configure", "exchange", command.vhost, command.name)
+        return check_access(catalog, client.who, "configure", "exchange", command.vhost, command.name)
 
     known((yield from submit(channel, command, refusal)))
     if not method.nowait:

@@ -159,7 +159,7 @@ def _with_types(command: DeclareQueue, arguments: bytes, error: AmqpError) -> Am
 def _in_catalog(channel: OperationChannel, command: DeclareQueue) -> Generator[Request, Any, tuple[QueueRecord, bool]]:
     """The queue's record, and whether it may be new."""
     catalog = channel.cluster.catalog
-    user, vhost, name = channel.client.user, command.vhost, command.name
+    user, vhost, name = channel.client.who, command.vhost, command.name
 
     def refusal() -> Refusal | None:
         return check_new_queue(catalog, user, command)

@@ -72,12 +72,13 @@ def submit(
     that count. A command whose answer is lost is given again, but for that of a new queue: done twice it does no more
     than once."""
     catalog = channel.cluster.catalog
-    user = channel.client.user
+    who = channel.client.who
     answer: Any = None
     for _ in range(DECLARE_ATTEMPTS):
         check(refusal())
-        if catalog.level >= LEVEL_RIGHTS:
-            command = replace(command, rights=Rights(user, rights_digest(catalog, user, command)))
+        if isinstance(who, str) and catalog.level >= LEVEL_RIGHTS:
+            # What a token says stays as it is, and stands in no catalog.
+            command = replace(command, rights=Rights(who, rights_digest(catalog, who, command)))
         answer = yield CatalogStep(command)
         if not (isinstance(answer, OtherRights) or (answer is SESSION_LOST and not isinstance(command, DeclareQueue))):
             break
@@ -122,7 +123,7 @@ def _check_use(channel: OperationChannel, name: str, access: Access | None) -> N
     if access is not None:
         client = channel.client
         catalog = channel.cluster.catalog
-        check(check_access(catalog, client.user, access, "queue", client.vhost, name))
+        check(check_access(catalog, client.who, access, "queue", client.vhost, name))
 
 
 def ask_shard(

@@ -22,6 +22,12 @@ export function logIn(user, password) {
   sessionStorage.setItem(KEPT, authorization);
 }
 
+/** By a token of a provider, which says who it is. */
+export function logInByToken(token) {
+  authorization = `Bearer ${token}`;
+  sessionStorage.setItem(KEPT, authorization);
+}
+
 export function logOut() {
   authorization = null;
   sessionStorage.removeItem(KEPT);

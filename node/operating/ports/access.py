@@ -2,6 +2,7 @@
 
 from typing import Any, Protocol
 
+from mayfly.node.catalog.token_user import AnyUser
 from mayfly.node.operating.ports.answers import Answer
 
 
@@ -10,7 +11,7 @@ class AccessPort(Protocol):
     they are of: vhost, user, exchange, limit. What changes something raises ValueError for what can't be, and answers
     (status, JSON or nothing) when the connected nodes have the change: 201, 204, 404, 504."""
 
-    def may_see(self, user: str, vhost: str) -> bool:
+    def may_see(self, user: AnyUser, vhost: str) -> bool:
         """Whether the user may see that vhost: by a tag, or by having permissions in it."""
 
     def users(self, name: str | None = None) -> list[dict[str, Any]]:
@@ -34,31 +35,31 @@ class AccessPort(Protocol):
     def limits(self, kind: str, name: str | None) -> list[dict[str, Any]] | None:
         """Of that vhost or user, or of all; None: there is no such thing. `kind` is vhost or user."""
 
-    async def put_user(self, at: dict[str, str], content: dict[str, Any], by: str) -> Answer:
+    async def put_user(self, at: dict[str, str], content: dict[str, Any], by: AnyUser) -> Answer:
         """Add a user, or change its password and tags."""
 
     async def delete_user(self, at: dict[str, str]) -> Answer:
         """Delete a user; its connections are closed."""
 
-    async def put_vhost(self, at: dict[str, str], content: dict[str, Any], by: str) -> Answer:
+    async def put_vhost(self, at: dict[str, str], content: dict[str, Any], by: AnyUser) -> Answer:
         """Add a vhost, in which `by` may do everything, or change its description."""
 
     async def delete_vhost(self, at: dict[str, str]) -> Answer:
         """Delete a vhost with all in it; its connections are closed."""
 
-    async def put_permissions(self, at: dict[str, str], content: dict[str, Any], by: str) -> Answer:
+    async def put_permissions(self, at: dict[str, str], content: dict[str, Any], by: AnyUser) -> Answer:
         """Say what a user may do in a vhost."""
 
     async def delete_permissions(self, at: dict[str, str]) -> Answer:
         """Take that away."""
 
-    async def put_topic_permissions(self, at: dict[str, str], content: dict[str, Any], by: str) -> Answer:
+    async def put_topic_permissions(self, at: dict[str, str], content: dict[str, Any], by: AnyUser) -> Answer:
         """Restrict a user's routing keys at one exchange."""
 
     async def delete_topic_permissions(self, at: dict[str, str]) -> Answer:
         """Take the restrictions away, at one exchange or at all of the vhost."""
 
-    async def put_limit(self, at: dict[str, str], content: dict[str, Any], by: str) -> Answer:
+    async def put_limit(self, at: dict[str, str], content: dict[str, Any], by: AnyUser) -> Answer:
         """Set a limit of a vhost or user."""
 
     async def delete_limit(self, at: dict[str, str]) -> Answer:

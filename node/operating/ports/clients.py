@@ -2,16 +2,17 @@
 
 from typing import Any, Protocol
 
+from mayfly.node.catalog.token_user import AnyUser
 from mayfly.node.operating.ports.client_selection import ClientSelection, Kind
 
 
 class ClientsPort(Protocol):
     """Connections, channels and consumers over all nodes, in RabbitMQ's shape."""
 
-    def sees_all(self, user: str) -> bool:
+    def sees_all(self, user: AnyUser) -> bool:
         """Whether the user has a tag with which those of all users are seen, not the own ones alone."""
 
-    def may_close_all(self, user: str) -> bool:
+    def may_close_all(self, user: AnyUser) -> bool:
         """Whether the user may close the connections of others."""
 
     async def count_clients(self, kind: Kind, selection: ClientSelection) -> int:

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
+from mayfly.node.catalog.token_user import AnyUser
 from mayfly.node.operating.ports.answers import Answer
 from mayfly.node.operating.ports.clients import ClientsPort
 from mayfly.node.operating.ports.queue_selection import Figures
@@ -30,13 +31,16 @@ class ManagementPort(ClientsPort, Protocol):
     async def login(self, user: str, password: str, loopback: bool) -> User | None:
         """The user, if the password is right and that user may come from there."""
 
+    def auth(self) -> dict[str, Any]:
+        """How to log in."""
+
     def has_vhost(self, vhost: str) -> bool:
         """Whether there is such a vhost."""
 
-    def may_see(self, user: str, vhost: str) -> bool:
+    def may_see(self, user: AnyUser, vhost: str) -> bool:
         """Whether the user may see that vhost: by a tag, or by having permissions in it."""
 
-    def may_have_policies(self, user: str, vhost: str) -> bool:
+    def may_have_policies(self, user: AnyUser, vhost: str) -> bool:
         """Whether the user may come to policies of that vhost: administrators, and who has permissions in it."""
 
     def policies(self, vhost: str | None, operator: bool) -> list[dict[str, Any]]:
@@ -48,7 +52,7 @@ class ManagementPort(ClientsPort, Protocol):
     async def clear_policy(self, vhost: str, name: str, operator: bool) -> Answer:
         """Take a policy away; answers when that is committed and applied here: 204, 404, 504."""
 
-    def vhosts_seen(self, user: str) -> list[str]:
+    def vhosts_seen(self, user: AnyUser) -> list[str]:
         """The vhosts that the user may see."""
 
     async def queues(self, names: Sequence[tuple[str, str]], figures: Figures = "all") -> list[dict[str, Any]]:
@@ -71,7 +75,7 @@ class ManagementPort(ClientsPort, Protocol):
     async def queue_names(self, vhosts: Iterable[str]) -> list[tuple[str, str]]:
         """Vhost and name of the queues in these vhosts, in no order; the node does other work in between."""
 
-    async def overview(self, user: str, with_stats: bool = True) -> dict[str, Any]:
+    async def overview(self, user: AnyUser, with_stats: bool = True) -> dict[str, Any]:
         """The cluster in RabbitMQ's shape: all of it for who has a tag that lets him see all, else what is in the
         vhosts that the user may see. Shards of which no node has told what is in them are `unknown_shards`, and not in
         the totals."""

@@ -2,6 +2,7 @@
 
 from typing import Final, NamedTuple, Protocol
 
+from mayfly.node.catalog.token_user import AnyUser
 from mayfly.node.operating.ports.answers import Answer
 
 MOST_LISTED: Final = 1000
@@ -24,8 +25,10 @@ class SchedulePort(Protocol):
     """Who asks is a user with rights: to list takes reading from the queue, to change writing to the default exchange,
     by which a publisher would do it. Raises ValueError for what can't be."""
 
-    async def scheduled(self, user: str, vhost: str, queue: str, wish: ScheduledWish) -> Answer:
+    async def scheduled(self, user: AnyUser, vhost: str, queue: str, wish: ScheduledWish) -> Answer:
         """`messages`, and `next` if there are more."""
 
-    async def change(self, user: str, vhost: str, queue: str, message_id: str, due: tuple[str, int] | None) -> Answer:
+    async def change(
+        self, user: AnyUser, vhost: str, queue: str, message_id: str, due: tuple[str, int] | None
+    ) -> Answer:
         """Cancel what waits under an id, or have it due (`x-delay` or `x-deliver-at`, and ms); 404 if nothing waits."""

@@ -2,6 +2,7 @@
 
 from typing import Protocol
 
+from mayfly.node.catalog.token_user import AnyUser
 from mayfly.node.operating.ports.answers import Answer
 
 
@@ -9,14 +10,14 @@ class StreamPort(Protocol):
     """Who asks is a user with rights: to see takes reading from the queue, to remove configuring it. 404 where there is
     no such queue, or no such message."""
 
-    async def stream(self, user: str, vhost: str, queue: str) -> Answer:
+    async def stream(self, user: AnyUser, vhost: str, queue: str) -> Answer:
         """Its offsets, sizes and keys, what expires next, how many markers were made."""
 
-    async def latest(self, user: str, vhost: str, queue: str, key: str) -> Answer:
+    async def latest(self, user: AnyUser, vhost: str, queue: str, key: str) -> Answer:
         """The latest message with this routing key, found without reading the stream."""
 
-    async def delete_message(self, user: str, vhost: str, queue: str, offset: int) -> Answer:
+    async def delete_message(self, user: AnyUser, vhost: str, queue: str, offset: int) -> Answer:
         """The message at this offset goes."""
 
-    async def purge_key(self, user: str, vhost: str, queue: str, key: str) -> Answer:
+    async def purge_key(self, user: AnyUser, vhost: str, queue: str, key: str) -> Answer:
         """All messages with this routing key that are there now go; `purged`: how many."""

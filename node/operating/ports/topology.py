@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any, Protocol
 
+from mayfly.node.catalog.token_user import AnyUser
 from mayfly.node.operating.ports.answers import Answer
 
 Path = dict[str, str]
@@ -22,10 +23,10 @@ class TopologyPort(Protocol):
     def exchange(self, vhost: str, name: str) -> dict[str, Any] | None:
         """One; None where there is none."""
 
-    async def put_exchange(self, user: str, at: Path, content: Body) -> Answer:
+    async def put_exchange(self, user: AnyUser, at: Path, content: Body) -> Answer:
         """Declare it."""
 
-    async def delete_exchange(self, user: str, at: Path, if_unused: bool) -> Answer:
+    async def delete_exchange(self, user: AnyUser, at: Path, if_unused: bool) -> Answer:
         """Delete it."""
 
     def bindings(self, vhosts: Iterable[str]) -> list[dict[str, Any]]:
@@ -43,26 +44,26 @@ class TopologyPort(Protocol):
     def binding(self, at: Path) -> dict[str, Any] | None:
         """The one with the `properties_key` in the path; None where there is none."""
 
-    async def bind(self, user: str, at: Path, content: Body) -> Answer:
+    async def bind(self, user: AnyUser, at: Path, content: Body) -> Answer:
         """Make a binding; the answer has its `properties_key`."""
 
-    async def unbind(self, user: str, at: Path) -> Answer:
+    async def unbind(self, user: AnyUser, at: Path) -> Answer:
         """Undo the one with the `properties_key` in the path."""
 
-    async def put_queue(self, user: str, at: Path, content: Body) -> Answer:
+    async def put_queue(self, user: AnyUser, at: Path, content: Body) -> Answer:
         """Declare it."""
 
-    async def delete_queue(self, user: str, at: Path, if_unused: bool, if_empty: bool) -> Answer:
+    async def delete_queue(self, user: AnyUser, at: Path, if_unused: bool, if_empty: bool) -> Answer:
         """Delete it."""
 
-    async def purge(self, user: str, at: Path) -> Answer:
+    async def purge(self, user: AnyUser, at: Path) -> Answer:
         """Take all messages out that no client holds."""
 
-    async def publish(self, user: str, at: Path, content: Body) -> Answer:
+    async def publish(self, user: AnyUser, at: Path, content: Body) -> Answer:
         """Publish a message; `routed` says whether it came to a queue, and then it is stored."""
 
-    async def get(self, user: str, at: Path, content: Body) -> tuple[int, Any]:
+    async def get(self, user: AnyUser, at: Path, content: Body) -> tuple[int, Any]:
         """Messages from the head of a queue, taken out or put back as `ackmode` says."""
 
-    async def is_alive(self, user: str, vhost: str) -> Answer:
+    async def is_alive(self, user: AnyUser, vhost: str) -> Answer:
         """Declare a queue, publish to it and get the message, as RabbitMQ's aliveness test does."""

@@ -3,6 +3,8 @@
 from contextvars import ContextVar
 from typing import Final, Protocol
 
+from mayfly.node.catalog.token_user import AnyUser
+
 ORIGIN: ContextVar[str] = ContextVar("origin", default="")
 """The address that the request under way comes from; see `node.broker.failed_logins.origin_of`."""
 
@@ -21,6 +23,10 @@ class User(Protocol):
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def who(self) -> AnyUser:
+        """What the permissions are looked up by."""
 
     @property
     def tags(self) -> tuple[str, ...]: ...

@@ -16,6 +16,7 @@ from mayfly.node.amqp.events import (
     ConnectionClosed,
     OpenRequested,
     PublishesReceived,
+    SecretUpdated,
 )
 from mayfly.node.amqp.handshake import PROTOCOL_HEADER
 from mayfly.node.amqp.settings import ConnectionSettings
@@ -361,7 +362,11 @@ def test_the_client_goes_without_a_word() -> None:
 def test_update_secret() -> None:
     client = running_client()
     octets = raw_frame(1, 0, b"\x00\x0a\x00\x46\x00\x00\x00\x03new\x03why")
-    assert client.feed(octets) == []
+    (event,) = client.feed(octets)
+    assert isinstance(event, SecretUpdated)
+    assert (event.secret, "new" in repr(event)) == ("new", False)
+    assert client.connection.take_output() == []
+    client.connection.secret_updated()
     assert b"".join(client.connection.take_output())[7:11].hex() == "000a0047"
 
 

@@ -30,11 +30,13 @@ NOT_FOUND = (404, {"error": "Object Not Found", "reason": "Not Found"})
 class Node:
     """A node in a thread of its own, asked over HTTP and by a client in `/`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **more: Any) -> None:
+        """`more` are settings."""
         here = Address("127.0.0.1", 0)
         self.settings = NodeSettings(
-            data_dir=folder, amqp_address=here, http_address=here, peer_address=here, frames_address=here, shards=2
-        )
+            data_dir=folder, amqp_address=here, http_address=here, peer_address=here, frames_address=here, shards=2,
+            **more,
+        )  # fmt: skip
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()

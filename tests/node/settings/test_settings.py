@@ -88,6 +88,17 @@ def test_all_keys_can_be_set_in_all_sources(toml: Any, tmp_path: Path) -> None:
         "http_tls_address": "[::1]:6",
         "http_cors_origins": "https://one.example,http://two.example:8080",
         **{key: "67108864" for key in setting_keys() if key.endswith("_bytes")},
+        "auth_backends": "oauth2,internal",
+        "oauth2_resource_server_id": "rabbitmq",
+        "oauth2_key_file": str(certificate),
+        "oauth2_jwks_ca": str(certificate),
+        "oauth2_issuer": "https://id.example.org",
+        "oauth2_verify_aud": "false",
+        "oauth2_algorithms": "ES256,EdDSA",
+        "oauth2_scope_prefix": "api://",
+        "oauth2_additional_scopes_key": "roles realm_access.roles",
+        "oauth2_scope_aliases": "admin=rabbitmq.tag:administrator rabbitmq.read:*/*,reader=rabbitmq.read:*/*",
+        "oauth2_preferred_username_claims": "user_name,email",
     }
     numbers = {
         "shards": 3,
@@ -110,17 +121,21 @@ def test_all_keys_can_be_set_in_all_sources(toml: Any, tmp_path: Path) -> None:
         "replace_after_ms": 30_000,
         "replica_move_bytes_per_second": 2_000_000,
         "shards_per_node": 2,
+        "oauth2_leeway_ms": 1000,
     }
     texts = given | {key: str(value) for key, value in numbers.items()}
-    assert set(texts) == set(setting_keys()) - {"join", "cluster_secret"}, "join contradicts seeds, and so on"
+    contradicting = {"join", "cluster_secret", "oauth2_jwks_url"}
+    assert set(texts) == set(setting_keys()) - contradicting, "join contradicts seeds, and so on"
 
     by_option = load_settings(options=texts)
     by_variable = load_settings(environment={variable_of(key): text for key, text in texts.items()})
     lines = [f"{key} = {value}" for key, value in numbers.items()]
-    others = ("seeds", "aiomonitor", "amqp_reuse_port", "balance_by_load", "cluster_secret_demanded")
+    others = (
+        "seeds", "aiomonitor", "amqp_reuse_port", "balance_by_load", "cluster_secret_demanded", "oauth2_verify_aud",
+    )  # fmt: skip
     lines += [f"{key} = '{text}'" for key, text in given.items() if key not in others]
     lines += ["aiomonitor = true", "amqp_reuse_port = true"]
-    lines += ["cluster_secret_demanded = false", "balance_by_load = false"]
+    lines += ["cluster_secret_demanded = false", "balance_by_load = false", "oauth2_verify_aud = false"]
     lines += [f"seeds = {three.split(',')}"]
     by_file = load_settings(toml("\n".join(lines)))
     assert by_option == by_variable == by_file
@@ -302,6 +317,18 @@ def test_unreadable_files_are_refused(toml: Any, tmp_path: Path) -> None:
             "a port other than that of amqp_address (10.0.0.1:15672): one of the two is for all hosts",
         ),
         ({"amqp_tls_ca": __file__}, "amqp_tls_cert = '' (with the other settings): expected a file"),
+        ({"auth_backends": "oauth2"}, "oauth2_resource_server_id = '' (with the other settings): expected a name"),
+        ({"auth_backends": "internal,oauth2"}, "oauth2_key_file = '' (with the other settings): expected either this"),
+        (
+            {"auth_backends": "oauth2", "oauth2_key_file": __file__, "oauth2_jwks_url": "https://id.example.org/keys"},
+            "expected either this or oauth2_jwks_url",
+        ),
+        ({"auth_backends": "ldap"}, "expected one of internal, oauth2"),
+        ({"oauth2_jwks_url": "http://id.example.org/keys"}, "expected an https:// address, or an http:// one of this"),
+        ({"oauth2_jwks_url": "http://localhost.example.org/"}, "expected an https:// address"),
+        ({"oauth2_jwks_url": "https://user:secret@id.example.org/"}, "expected an https:// address"),
+        ({"oauth2_algorithms": "RS256,HS256"}, "expected some of RS256,"),
+        ({"oauth2_scope_aliases": "admin"}, "expected such as admin=rabbitmq.tag:administrator"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(options: Any, expected: str) -> None:
