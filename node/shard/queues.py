@@ -297,6 +297,7 @@ def remove_queue(state: State, queue: Queue, reason: str) -> None:
     state.unserved.remove(queue_id)
     state.overfull.remove(queue_id)
     state.returning.remove(queue_id)
+    state.undecided.pop(queue_id, None)
     state.past.add_counts(queue)
     del state.queues[queue_id]
     state.queue_changes += 1

@@ -97,6 +97,7 @@ def restore_queue(
         yield from restore_schedule(state, queue.schedule, special_rows[_SCHEDULE], pace)
         if not queue.schedule.count:
             raise ShardError(f"queue {queue_id} has a schedule without messages")
+        state.undecided[queue_id] = None
     consumers = queue.consumers
     consumers.single_active = single_active
     consumers.yields = single_active and state.level >= LEVEL_FAILED_DELIVERIES

@@ -1,0 +1,140 @@
+"""Messages that recur (RULES S6): one waits for the next time, and each time another is made of the same content.
+
+The one that waits is in its queue's schedule, like all that waits for its time, and says with its ``delivery_count``,
+below 0, that it recurs and how (`mark_of`). It has the digest of its id (`node.shard.message_id`) turned into another
+one: so there is one for each id in a queue, and it is found beside what waits under the id once.
+
+After so many seconds the next time is computed here, from the clock of the log. Any other the leader of the shard
+decides, from the message's headers and its time zones, and says in a NEXT_TIMES. Until then the message is *undecided*:
+it waits behind all times that are, by the time from which on the next one counts.
+"""
+
+from typing import Final
+
+from mayfly.node.shard.commands import LIST_HEAD, NEXT_TIME
+from mayfly.node.shard.errors import ShardError
+from mayfly.node.shard.message import Message
+from mayfly.node.shard.message_id import NO_DIGEST, digest_at
+from mayfly.node.shard.queue import Queue
+from mayfly.node.shard.run import place_from
+from mayfly.node.shard.settings import MAX_NUMBER
+from mayfly.node.shard.state import PAUSE_MS, State
+
+UNDECIDED_MS: Final = 1 << 47
+"""Behind all times: in the year 6429."""
+MOST_EVERY_S: Final = (1 << 30) - 1
+"""Seconds between two times: with its mark it is a number of 32 bits, as lanes between shards have it."""
+_SECOND_MS: Final = 1000
+
+
+def mark_of(every_s: int, missed_one: bool) -> int:
+    """The ``delivery_count`` of a message that recurs: every so many seconds, or, with 0, when the leader says;
+    ``missed_one``: one message comes for all times that were missed together."""
+    return -1 - (every_s << 1 | (1 if missed_one else 0))
+
+
+def every_ms_of(message: Message) -> int:
+    """Of one that recurs; 0 where the leader says when."""
+    return (-1 - message.delivery_count >> 1) * _SECOND_MS
+
+
+def misses_one(message: Message) -> bool:
+    """Of one that recurs, whether one comes for what was missed."""
+    return (-1 - message.delivery_count) & 1 == 1
+
+
+def recurring_digest(digest: bytes) -> bytes:
+    """Under what one that recurs is filed; for NO_DIGEST that."""
+    return digest[:1] + bytes((digest[1] ^ 0xFF,)) + digest[2:] if digest else NO_DIGEST
+
+
+def undecided_from(message: Message) -> int:
+    """The time from which on the next one counts, of one that is undecided; -1 for any other."""
+    return message.enqueued_ms - UNDECIDED_MS if message.recurs and message.enqueued_ms >= UNDECIDED_MS else -1
+
+
+def begin(state: State, queue: Queue, content: Message, mark: int) -> bool:
+    """A message of the current entry recurs in a queue from now on, instead of the one that does under its id; the
+    caller retains the entry. False, and nothing is done, for one without an id."""
+    digest = recurring_digest(digest_at(state.data, content.offset + content.key_length, content.header_length))
+    if not digest:
+        return False
+    for before in queue.take_named(digest, 1):
+        state.release(before.index, 1)
+    recurring = state.prioritized(queue, content).recurring(mark)
+    _wait_for_next(state, queue, recurring, digest, state.time_ms)
+    state.applied_messages += 1
+    state.touch(queue)
+    return True
+
+
+def put_recurring(state: State, queue: Queue, message: Message, digest: bytes) -> None:
+    """One that has come from another shard waits in the queue, instead of any that does under its id."""
+    for before in queue.take_named(digest, 1):
+        state.release(before.index, 1)
+    queue.wait(message, digest)
+    state.undecided[queue.queue_id] = None
+    state.touch(queue)
+
+
+def _wait_for_next(state: State, queue: Queue, message: Message, digest: bytes, after_ms: int) -> None:
+    """It waits for the first time later than this."""
+    every_ms = every_ms_of(message)
+    if every_ms:
+        queue.wait(message.waiting_until(after_ms + every_ms), digest)
+    else:
+        queue.wait(message.waiting_until(UNDECIDED_MS + after_ms), digest)
+        state.undecided[queue.queue_id] = None
+
+
+def come(state: State, queue: Queue, message: Message, digest: bytes) -> Message | None:
+    """One that recurs is due, and has left the schedule: it waits again, for the next time that was not missed. The
+    message that comes of it, which refers to its entry as well; None if this time was missed."""
+    due_ms = message.enqueued_ms
+    if state.time_ms - due_ms <= PAUSE_MS or not state.pause_from_ms < due_ms <= state.pause_until_ms:
+        _wait_for_next(state, queue, message, digest, due_ms)
+        return _occurrence(state, queue, message, due_ms)
+    every_ms = every_ms_of(message)
+    after_ms = state.pause_until_ms
+    if every_ms:
+        after_ms = due_ms + (after_ms - due_ms) // every_ms * every_ms
+    _wait_for_next(state, queue, message, digest, after_ms)
+    return _occurrence(state, queue, message, state.time_ms) if misses_one(message) else None
+
+
+def _occurrence(state: State, queue: Queue, message: Message, due_ms: int) -> Message:
+    """What comes of it at this time, from which its TTL counts (RULES S3)."""
+    state.live[message.index] += 1
+    state.applied_messages += 1
+    made = message.enqueued_at(due_ms, queue.deadline_ms(due_ms, message.ttl_ms))
+    return made.with_priority(message.priority) if message.priority else made
+
+
+def apply_next_times(state: State, position: int, end: int) -> int:
+    """Apply the NEXT_TIMES at ``position``; where it ends. Nothing happens to one that is no longer undecided by the
+    same time."""
+    count: int = LIST_HEAD.unpack_from(state.data, position)[1]
+    position += LIST_HEAD.size
+    if position + count * NEXT_TIME.size > end:
+        raise ShardError(f"NEXT_TIMES at {position} with {count} times reaches behind its batch, to {end}")
+    for _ in range(count):
+        queue_id, digest, after_ms, next_ms = NEXT_TIME.unpack_from(state.data, position)
+        position += NEXT_TIME.size
+        if not after_ms < next_ms < UNDECIDED_MS:
+            raise ShardError(f"NEXT_TIMES with {next_ms} behind {after_ms}")
+        queue = state.queues.get(queue_id)
+        if queue is None or queue.has_left:
+            continue
+        for message in queue.take_named(digest, 1):
+            if undecided_from(message) == after_ms:
+                message = message.waiting_until(next_ms)
+            queue.wait(message, digest)
+            state.touch(queue)
+    return position
+
+
+def undecided_in(queue: Queue, most: int) -> list[Message]:
+    """At most so many of those in a queue that are undecided."""
+    if queue.schedule is None or queue.has_left:
+        return []
+    return queue.schedule.behind(place_from(UNDECIDED_MS, 0, 0) - 1, MAX_NUMBER, most)
