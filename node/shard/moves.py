@@ -30,7 +30,7 @@ from mayfly.node.shard.outbox import END, LETTER, MANIFEST, PUBLISHED, RELEASED,
 from mayfly.node.shard.packing import NUMBER_BYTES, unpack_numbers
 from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.queues import add_queue
-from mayfly.node.shard.recurring import recurring_digest
+from mayfly.node.shard.recurring import is_told_when, recurring_digest
 from mayfly.node.shard.results import Crossed
 from mayfly.node.shard.settings import ShardQueueSettings, decode_settings, encode_terms
 from mayfly.node.shard.state import State
@@ -178,8 +178,7 @@ def apply_transfer_moved(state: State, position: int, end: int) -> int:
             raise ShardError(f"TRANSFER_MOVED with item {kind} reaches to {position}, its batch to {end}")
         if until_ms >= 0:
             until_ms = max(0, until_ms + ahead_ms)
-        if not (kind == SCHEDULED and delivery_count < 0):
-            # The times of what recurs are those of the clock on the wall, wherever its queue is (S6).
+        if not (kind == SCHEDULED and is_told_when(delivery_count)):
             enqueued_ms += ahead_ms
         items.append(
             (

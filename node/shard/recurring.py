@@ -33,6 +33,11 @@ def mark_of(every_s: int, missed_one: bool) -> int:
     return -1 - (every_s << 1 | (1 if missed_one else 0))
 
 
+def is_told_when(mark: int) -> bool:
+    """Whether the leader says when: these are times of the clock on the wall, the same ones in whichever shard."""
+    return mark in (mark_of(0, False), mark_of(0, True))
+
+
 def every_ms_of(message: Message) -> int:
     """Of one that recurs; 0 where the leader says when."""
     return (-1 - message.delivery_count >> 1) * _SECOND_MS

@@ -42,9 +42,14 @@ FOLDERS: Final[dict[str, Folder]] = {
     "node/shard": Folder(PURE, ("cluster/group",)),
     "node/catalog": Folder(PURE, ("cluster/group", "cluster/host", "node/amqp", "node/shard")),
     "node/dead_letter": Folder(PURE, ("node/amqp", "node/catalog")),
-    "node/broker": Folder(PURE, ("node/amqp", "node/catalog", "node/dead_letter", "node/shard")),
+    "node/recurrence": Folder(PURE, ("node/amqp", "node/catalog")),
+    "node/broker": Folder(PURE, ("node/amqp", "node/catalog", "node/dead_letter", "node/recurrence", "node/shard")),
     "node/duties": Folder(
-        PURE, ("cluster/group", "cluster/host", "node/catalog", "node/dead_letter", "node/shard")
+        PURE,
+        (
+            *("cluster/group", "cluster/host", "node/amqp", "node/catalog", "node/dead_letter", "node/recurrence"),
+            "node/shard",
+        ),
     ),
     "node/transient": Folder(PURE, ("node/broker", "node/catalog", "node/duties", "node/shard")),
     "node/membership": Folder(PURE, ("cluster/host", "node/catalog")),
