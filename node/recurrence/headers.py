@@ -78,6 +78,20 @@ def recurrence_of(content: Content) -> Recurrence | None:
     return Recurrence(text, zone_name, 0, cron, zone, missed_one)
 
 
+def said_in(content: Content) -> tuple[str, str]:
+    """The schedule and the time zone as they stand in the headers of one that was taken, to be shown."""
+    table = content.headers_table()
+    if table is None:
+        return "", ""
+    found = [table.get(name) for name in (SCHEDULE, TIME_ZONE)]
+    schedule, zone_name = ["" if value is None else _shown_text(value) for value in found]
+    return schedule, zone_name
+
+
+def _shown_text(value: FieldValue) -> str:
+    return value.octets().decode("utf-8", "replace") if value.tag == LONG_STRING else ""
+
+
 def _missed_one(table: FieldTable) -> bool:
     value = table.get(MISSED)
     if value is None:

@@ -67,7 +67,7 @@ FOLDERS: Final[dict[str, Folder]] = {
         PURE,
         (
             *("cluster/group", "node/amqp", "node/broker", "node/catalog", "node/dead_letter", "node/duties"),
-            *("node/engine", "node/operating/ports", "node/shard"),
+            *("node/engine", "node/operating/ports", "node/recurrence", "node/shard"),
         ),
     ),
     "node/operating/definitions": Folder(PURE, ("node/catalog", "node/operating/views")),

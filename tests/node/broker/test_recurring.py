@@ -21,13 +21,18 @@ def recur(client: Any, message_id: str, headers: dict[str, Any], queue: str = "q
     client.publish(1, queue, message_id.encode(), message_id=message_id, headers=headers, **more)
 
 
+def advance(world: Any, ms: int) -> None:
+    """Time passes, in few ticks."""
+    world.advance(ms, max(50, ms // 100))
+
+
 def test_s6_every_so_long(world: Any, client: Any) -> None:
     client.declare("q", arguments=ALLOWED)
     recur(client, "a", {"x-schedule": "@every 1m30s"})
     for _ in range(3):
-        world.advance(89_000)
+        advance(world, 89_000)
         assert bodies(client, "q") == []
-        world.advance(1_000)
+        advance(world, 1_000)
         assert bodies(client, "q") == ["a"]
 
 
@@ -36,15 +41,15 @@ def test_s6_a_cron_expression_in_a_time_zone(world: Any, client: Any) -> None:
     client.declare("q", arguments=ALLOWED)
     recur(client, "utc", {"x-schedule": "20 * * * *"})
     recur(client, "india", {"x-schedule": "0 6 * * *", "x-schedule-time-zone": "Asia/Kolkata"})
-    world.advance(200_000 - 50 - world.cluster.now_ms + 1_000_000)
+    advance(world, 1_199_900 - world.cluster.now_ms)
     assert bodies(client, "q") == []
-    world.advance(500)
+    advance(world, 500)
     assert bodies(client, "q") == ["utc"]
-    world.advance(10 * MINUTE_MS - 1000)
+    advance(world, 10 * MINUTE_MS - 1000)
     assert bodies(client, "q") == []
-    world.advance(1000)
+    advance(world, 1000)
     assert bodies(client, "q") == ["india"]
-    world.advance(50 * MINUTE_MS)
+    advance(world, 50 * MINUTE_MS)
     assert bodies(client, "q") == ["utc"]
 
 
@@ -56,18 +61,18 @@ def test_s6_it_is_cancelled_rescheduled_and_replaced_under_its_id(world: Any, cl
     recur(client, "b", {"x-schedule": "* * * * *"})
     client.take()
     assert cancel(client, "a", x_delay=1000) == ["Ack"]
-    world.advance(1250)
+    advance(world, 1250)
     assert bodies(client, "q") == ["a"]
     recur(client, "a", {"x-schedule": "@every 20s"})
     client.take()
-    world.advance(11_000)
+    advance(world, 11_000)
     assert bodies(client, "q") == []
-    world.advance(9_250)
+    advance(world, 9_250)
     assert bodies(client, "q") == ["a", "b"]
     assert cancel(client, "a") == ["Ack"]
     assert cancel(client, "b") == ["Ack"]
     assert cancel(client, "b") == ["Return", "Ack"]
-    world.advance(10 * MINUTE_MS)
+    advance(world, 10 * MINUTE_MS)
     assert bodies(client, "q") == []
 
 
@@ -75,10 +80,10 @@ def test_s6_a_transaction_may_begin_it(world: Any, client: Any) -> None:
     client.declare("q", arguments=ALLOWED)
     client.call(1, commands.Tx.Select())
     recur(client, "a", {"x-schedule": "@every 5s"})
-    world.advance(10_000)
+    advance(world, 10_000)
     client.call(1, commands.Tx.Commit())
     client.open_channel(2)
-    world.advance(5_250)
+    advance(world, 5_250)
     assert client.get("q", channel=2).body == b"a"
 
 
@@ -92,7 +97,7 @@ def test_s6_without_the_opt_in_the_headers_mean_nothing(client: Any) -> None:
 def test_s6_queues_in_the_memory_of_a_node_do_it_too(world: Any, client: Any) -> None:
     client.declare("q", exclusive=True, durable=False, arguments=ALLOWED)
     recur(client, "a", {"x-schedule": "* * * * *"})
-    world.advance(2 * MINUTE_MS)
+    advance(world, 2 * MINUTE_MS)
     assert bodies(client, "q") == ["a", "a"]
 
 
@@ -149,12 +154,12 @@ def test_s6_a_time_zone_that_the_leader_does_not_know_waits_for_one_that_does(
     zones.zone_named.cache_clear()
     recur(client, "a", {"x-schedule": "20 * * * *", "x-schedule-time-zone": "Asia/Tokyo"})
     monkeypatch.setattr("mayfly.node.recurrence.headers.zone_named", lambda name: None)
-    world.advance(3 * MINUTE_MS)
+    advance(world, 3 * MINUTE_MS)
     recur(client, "b", {"x-schedule": "20 * * * *"})
-    world.advance(MINUTE_MS)
+    advance(world, MINUTE_MS)
     assert bodies(client, "q") == ["a", "b"]
     monkeypatch.setattr("mayfly.node.recurrence.headers.zone_named", zones.zone_named)
-    world.advance(60 * MINUTE_MS)
+    advance(world, 60 * MINUTE_MS)
     assert bodies(client, "q") == ["b", "a"]
     told = [record for record in caplog.records if "next time" in record.message]
     assert len(told) == 1
@@ -195,3 +200,60 @@ def begin(brokers: ThreeBrokers, schedule: str, node: int = 1) -> Client:
     recur(client, "a", {"x-schedule": schedule})
     pass_ms(brokers, 500)
     return client
+
+
+def leader_of_q(brokers: ThreeBrokers) -> int:
+    queue = next(iter(brokers.nodes.values())).engine.catalog.queue("/", "q")
+    assert queue is not None
+    found = [id for id in brokers.ids if brokers.nodes[id].engine.host.groups[queue.shard].leader == id]
+    return next(id for id in found if id not in brokers.cut)
+
+
+@pytest.mark.parametrize("schedule", ["@every 20s", "* * * * *"])
+def test_s6_leaders_die_and_each_time_comes_once(brokers: ThreeBrokers, schedule: str) -> None:
+    """S6, S3: the times in the second or so in between come late."""
+    begin(brokers, schedule)
+    start_ms = brokers.now_ms
+    dead = leader_of_q(brokers)
+    pass_ms(brokers, 25_000 if schedule.startswith("@") else 20_000 - start_ms % 20_000 - 100)
+    brokers.cut.add(dead)
+    alive = brokers.nodes[next(id for id in brokers.ids if id != dead)].client()
+    pass_ms(brokers, 110_000)
+    passed_ms = brokers.now_ms - start_ms
+    expected = passed_ms // 20_000 if schedule.startswith("@") else brokers.now_ms // MINUTE_MS - start_ms // MINUTE_MS
+    assert count(brokers, alive) == expected
+
+
+@pytest.mark.parametrize("one", [False, True])
+def test_s6_without_a_leader_times_are_missed(brokers: ThreeBrokers, one: bool) -> None:
+    """S6: none comes for them, or one."""
+    client = begin(brokers, "@every 3600s")
+    headers = {"x-schedule": "@every 10s", **({"x-schedule-missed": "one"} if one else {})}
+    recur(client, "b", headers)
+    pass_ms(brokers, 15_000)
+    queue = brokers.nodes[1].engine.catalog.queue("/", "q")
+    assert queue is not None
+    brokers.silent.add(queue.shard)
+    pass_ms(brokers, 60_000)
+    brokers.silent.clear()
+    pass_ms(brokers, 4_000)
+    assert count(brokers, brokers.nodes[2].client()) == (2 if one else 1)
+    pass_ms(brokers, 10_000)
+    assert count(brokers, brokers.nodes[2].client()) == 1
+
+
+@pytest.mark.parametrize("schedule", ["@every 10s", "* * * * *"])
+def test_s6_it_moves_with_its_queue_and_is_cancelled_there(brokers: ThreeBrokers, schedule: str) -> None:
+    """S6, S4."""
+    client = begin(brokers, schedule)
+    before = brokers.nodes[1].engine.catalog.queue("/", "q")
+    assert before is not None
+    answers: list[object] = []
+    target = before.shard % 3 + 1
+    brokers.nodes[2].engine.submit_catalog(MoveQueue("/", "q", target), answers.append)
+    brokers.run_until(lambda: brokers.nodes[1].engine.catalog.queue("/", "q").shard == target)  # type: ignore[union-attr]
+    pass_ms(brokers, 61_000)
+    assert count(brokers, client) == (1 if schedule.startswith("*") else 6)
+    client.publish(1, "q", b"", headers={"x-schedule-cancel": "a"})
+    pass_ms(brokers, 120_000)
+    assert count(brokers, client) == 0
