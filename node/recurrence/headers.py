@@ -107,8 +107,8 @@ def _every_s(text: str) -> int:
     every_ms = duration_ms(duration.strip()) if word == _EVERY else None
     if every_ms is None or not _SECOND_MS <= every_ms <= MOST_MS or every_ms % _SECOND_MS:
         raise BadRecurrence(
-            f"{SCHEDULE} = {_shown(text)}: `{_EVERY}` and a duration such as 1h30m is expected, whole seconds, at least "
-            "1 second and at most ten years; or a cron expression of five fields"
+            f"{SCHEDULE} = {_shown(text)}: `{_EVERY}` and a duration such as 1h30m is expected, whole seconds, at "
+            "least 1 second and at most ten years; or a cron expression of five fields"
         )
     return every_ms // _SECOND_MS
 

@@ -1,8 +1,9 @@
 """CHANGE_SCHEDULED: what waits under a message id is cancelled, or is due at another time (RULES S4). HOT.
 
 The log decides: before it in the log is what it may change, and what was due by then has become ready and stays so. A
-message is meant by the digest of its id (`node.shard.message_id`). Two that wait under one id are both meant, and one that
-recurs beside them: cancelled it does not come again, and the times that follow on another one count from there (S6).
+message is meant by the digest of its id (`node.shard.message_id`). Two that wait under one id are both meant, and one
+that recurs beside them: cancelled it does not come again, and if it is due at another time those that follow count from
+there (S6).
 """
 
 from typing import Final
