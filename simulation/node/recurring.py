@@ -16,6 +16,7 @@ from simulation.node.world import World, content_of, id_of
 RECURRENT: Final = "recurrent"
 _MOST_AT_ONCE: Final = 4
 _EVERY_S: Final = (1, 1, 2)
+_ON_ITS_WAY_US: Final = 700 * MILLISECOND_US
 
 
 def _declaration() -> commands.Queue.Declare:
@@ -37,13 +38,14 @@ class Recurrer(Actor):
 
     def _next(self) -> None:
         alive = [each for each in self.world.history.recurring.values() if each.cancelled_us < 0]
+        wanted = [each for each in alive if each.cancelling_us < 0]
         if self.world.queue.now_us >= self.until_us:
             if not alive and not self.publishing:
                 self.finish()
                 return
             for each in alive:
                 self._cancel(each)
-        elif len(alive) >= _MOST_AT_ONCE or (alive and self.random.random() < 0.3):
+        elif len(wanted) >= _MOST_AT_ONCE or (alive and self.random.random() < 0.3):
             self._cancel(self.random.choice(alive))
         else:
             self._publish()
@@ -85,7 +87,10 @@ class Recurrer(Actor):
         if made is not None and acknowledged:
             made.outcome, made.completed_us = CONFIRMED, world.queue.now_us
         cancelled = self.cancelling.pop(tag, None)
-        if cancelled is not None and acknowledged:
+        if cancelled is None or not acknowledged:
+            return
+        # What was published in doubt may still be on its way, but not for long once all is calm.
+        if cancelled.outcome == CONFIRMED or world.queue.now_us > self.until_us + _ON_ITS_WAY_US:
             cancelled.cancelled_us = world.queue.now_us
             cancelled.cancelled_ms = world.shard_clock_ms(RECURRENT)
             world.cluster.trace.add("recurs no more", cancelled.message_id)

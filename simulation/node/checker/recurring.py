@@ -33,7 +33,7 @@ def _too_many(recurring: Recurring, came: list[Occurrence]) -> list[Violation]:
         times = (occurrence.clock_ms - recurring.clock_ms) // recurring.every_ms
         if occurrence.clock_ms >= 0 and count > times:
             return [Violation("S6 early or twice", f"{name} came {count} times when there were {times}")]
-    if recurring.cancelled_ms >= 0:
+    if recurring.cancelled_ms >= 0 and 0 <= recurring.completed_us <= recurring.cancelling_us:
         times = (recurring.cancelled_ms - recurring.clock_ms) // recurring.every_ms
         if len(first) > times:
             text = f"{name} came {len(first)} times, {times} of them before it was cancelled"
