@@ -19,8 +19,8 @@ from mayfly.node.shard.shard import Shard
 
 logger = logging.getLogger(__name__)
 
-DECIDED_PER_LOOK: Final = 500
-"""Next times that are computed in one go: most take some microseconds."""
+DECIDED_PER_LOOK: Final = 100
+"""Next times that are computed in one go: some milliseconds."""
 AGAIN_MS: Final = 1000
 """A decision without effect for so long is made again."""
 

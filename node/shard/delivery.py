@@ -12,7 +12,7 @@ from mayfly.node.shard.message import Message
 from mayfly.node.shard.outbox import DUE, MAXLEN
 from mayfly.node.shard.portion import Portion
 from mayfly.node.shard.queue import Queue
-from mayfly.node.shard.recurring import come, undecided_in
+from mayfly.node.shard.recurring import come, forget_undecided
 from mayfly.node.shard.settings import MAX_NUMBER
 from mayfly.node.shard.state import State
 from mayfly.node.shard.stream_delivery import deliver_stream
@@ -183,8 +183,6 @@ def note_due(state: State, queue: Queue) -> None:
         state.overfull.remove(queue_id)
     if queue.kept:
         resume_lease(state, queue)
-    if state.undecided and queue_id in state.undecided and not undecided_in(queue, 1):
-        del state.undecided[queue_id]
 
 
 def resume_lease(state: State, queue: Queue) -> None:
@@ -317,7 +315,9 @@ def _drop_heads(state: State, queue: Queue) -> None:
 def _drop_scheduled(state: State, queue: Queue) -> None:
     """The same of what is scheduled, which is all that there is: what is due first leaves first (RULES S3)."""
     while state.expiry_budget > 0 and queue.is_over_limit():
-        for message in queue.take_scheduled(MAX_NUMBER, 1):
+        digests: list[bytes] = []
+        for message in queue.take_scheduled(MAX_NUMBER, 1, digests):
+            forget_undecided(state, queue, digests[0])
             state.expiry_budget -= 1
             queue.overflowed += 1
             state.died(queue, message, MAXLEN)

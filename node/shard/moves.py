@@ -78,6 +78,7 @@ def move_out(state: State, queue_id: int, target_shard: int) -> None:
     state.lease_timers.cancel(queue_id)
     state.unserved.remove(queue_id)
     state.overfull.remove(queue_id)
+    state.undecided.pop(queue_id, None)
     queue.kept = False
     lane.target_shard = target_shard
     moving.manifest_sequence = put_mark(state, queue, MANIFEST)

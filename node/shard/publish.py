@@ -4,6 +4,7 @@ by one."""
 from struct import error as StructError  # noqa: N812  (it is an exception class)
 from typing import Final
 
+from mayfly.cluster.versions import LEVEL_SCHEDULES
 from mayfly.node.shard.commands import (
     CHANGE_SCHEDULED,
     LIST_HEAD,
@@ -26,6 +27,7 @@ from mayfly.node.shard.outbox import MAXLEN
 from mayfly.node.shard.packing import NUMBER_BYTES, unpack_numbers
 from mayfly.node.shard.priority import place_of
 from mayfly.node.shard.queue import Queue
+from mayfly.node.shard.queues import raise_level
 from mayfly.node.shard.recurring import MOST_EVERY_S, begin, mark_of
 from mayfly.node.shard.rescheduling import CHANGED, UNDECIDED, apply_change_scheduled, due_at
 from mayfly.node.shard.results import Published
@@ -273,9 +275,12 @@ def _take(state: State, queue: Queue, one: OnePublish) -> None:
         state.append_to_stream(queue, queue.stream, content, one.stream_ttl_ms)
         state.retain(1)
         return
-    if one.mark and queue.allows_schedule and begin(state, queue, content, one.mark):
-        state.retain(1)
-        return
+    if one.mark and queue.allows_schedule:
+        # Nobody has messages recur before the cluster is at that level, whatever this shard was told.
+        raise_level(state, LEVEL_SCHEDULES)
+        if begin(state, queue, content, one.mark):
+            state.retain(1)
+            return
     due_ms = content.enqueued_ms
     waits = due_ms > state.time_ms and queue.allows_schedule
     if not waits:

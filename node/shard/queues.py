@@ -156,6 +156,7 @@ def purge(state: State, queue_id: int) -> Result:
     count = queue.waiting_count()
     _let_go(state, queue, [*[line.leave() for line in queue.lines()], *queue.leave_schedule()])
     queue.ready_bytes = 0
+    state.undecided.pop(queue_id, None)
     state.touch(queue)
     return Purged(count)
 

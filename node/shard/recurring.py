@@ -17,7 +17,6 @@ from mayfly.node.shard.message import Message
 from mayfly.node.shard.message_id import NO_DIGEST, digest_at
 from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.run import place_from
-from mayfly.node.shard.settings import MAX_NUMBER
 from mayfly.node.shard.state import PAUSE_MS, State
 
 UNDECIDED_MS: Final = 1 << 47
@@ -64,7 +63,7 @@ def begin(state: State, queue: Queue, content: Message, mark: int) -> bool:
     digest = recurring_digest(digest_at(state.data, content.offset + content.key_length, content.header_length))
     if not digest:
         return False
-    for before in queue.take_named(digest, 1):
+    for before in take_recurring(state, queue, digest):
         state.release(before.index, 1)
     recurring = state.prioritized(queue, content).recurring(mark)
     _wait_for_next(state, queue, recurring, digest, state.time_ms)
@@ -75,21 +74,38 @@ def begin(state: State, queue: Queue, content: Message, mark: int) -> bool:
 
 def put_recurring(state: State, queue: Queue, message: Message, digest: bytes) -> None:
     """One that has come from another shard waits in the queue, instead of any that does under its id."""
-    for before in queue.take_named(digest, 1):
+    for before in take_recurring(state, queue, digest):
         state.release(before.index, 1)
-    queue.wait(message, digest)
-    state.undecided[queue.queue_id] = None
+    wait_on(state, queue, message, digest)
     state.touch(queue)
+
+
+def take_recurring(state: State, queue: Queue, digest: bytes) -> list[Message]:
+    """The one that recurs under this digest, if there is one, leaves."""
+    if state.undecided:
+        forget_undecided(state, queue, digest)
+    return queue.take_named(digest, 1)
+
+
+def wait_on(state: State, queue: Queue, message: Message, digest: bytes) -> None:
+    """One that recurs waits until its ``enqueued_ms``; if it is undecided, the leader sees it."""
+    queue.wait(message, digest)
+    if message.enqueued_ms >= UNDECIDED_MS and not queue.has_left:
+        state.undecided.setdefault(queue.queue_id, {})[digest] = message
+
+
+def forget_undecided(state: State, queue: Queue, digest: bytes) -> None:
+    """One that recurs has left the schedule, undecided or not."""
+    undecided = state.undecided.get(queue.queue_id)
+    if undecided is not None and undecided.pop(digest, None) is not None and not undecided:
+        del state.undecided[queue.queue_id]
 
 
 def _wait_for_next(state: State, queue: Queue, message: Message, digest: bytes, after_ms: int) -> None:
     """It waits for the first time later than this."""
     every_ms = every_ms_of(message)
-    if every_ms:
-        queue.wait(message.waiting_until(after_ms + every_ms), digest)
-    else:
-        queue.wait(message.waiting_until(UNDECIDED_MS + after_ms), digest)
-        state.undecided[queue.queue_id] = None
+    next_ms = after_ms + every_ms if every_ms else UNDECIDED_MS + after_ms
+    wait_on(state, queue, message.waiting_until(next_ms), digest)
 
 
 def come(state: State, queue: Queue, message: Message, digest: bytes) -> Message | None:
@@ -130,16 +146,25 @@ def apply_next_times(state: State, position: int, end: int) -> int:
         queue = state.queues.get(queue_id)
         if queue is None or queue.has_left:
             continue
-        for message in queue.take_named(digest, 1):
+        for message in take_recurring(state, queue, digest):
             if undecided_from(message) == after_ms:
                 message = message.waiting_until(next_ms)
-            queue.wait(message, digest)
+            wait_on(state, queue, message, digest)
             state.touch(queue)
     return position
 
 
-def undecided_in(queue: Queue, most: int) -> list[Message]:
-    """At most so many of those in a queue that are undecided."""
-    if queue.schedule is None or queue.has_left:
-        return []
-    return queue.schedule.behind(place_from(UNDECIDED_MS, 0, 0) - 1, MAX_NUMBER, most)
+def find_undecided(state: State, queue: Queue) -> None:
+    """Note those of a queue that was read from a snapshot: they are the last in its schedule."""
+    schedule = queue.schedule
+    if schedule is None or queue.has_left:
+        return
+    place = place_from(UNDECIDED_MS, 0, 0) - 1
+    found = list(zip(schedule.young, schedule.digests, strict=True))
+    for run in schedule.runs:
+        if run.digests:
+            last = run.behind(place, run.count())
+            found += zip(last, run.digest_list()[run.count() - len(last) :], strict=True)
+    undecided = {digest: message for message, digest in found if message.recurs and message.enqueued_ms >= UNDECIDED_MS}
+    if undecided:
+        state.undecided[queue.queue_id] = undecided

@@ -13,7 +13,7 @@ from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.message import Message
 from mayfly.node.shard.packing import NUMBER_BYTES, unpack_numbers
 from mayfly.node.shard.queue import Queue
-from mayfly.node.shard.recurring import recurring_digest
+from mayfly.node.shard.recurring import recurring_digest, take_recurring, wait_on
 from mayfly.node.shard.settings import MAX_NUMBER
 from mayfly.node.shard.state import State
 
@@ -54,7 +54,7 @@ def due_at(state: State, form: int, due_ms: int) -> int:
 def _change(state: State, queue: Queue, digest: bytes, due_ms: int) -> int:
     if queue.moving is not None and (queue.has_left or queue.is_arriving or queue.returns):
         return UNDECIDED
-    recurring = queue.take_named(recurring_digest(digest), 1)
+    recurring = take_recurring(state, queue, recurring_digest(digest))
     taken = queue.take_named(digest, MOST_CHANGED)
     if not taken and not recurring:
         return NOT_WAITING
@@ -67,7 +67,7 @@ def _change(state: State, queue: Queue, digest: bytes, due_ms: int) -> int:
     else:
         for message in recurring:
             # Due now it comes at the end of the entry, as what is due does.
-            queue.wait(message.waiting_until(max(due_ms, state.time_ms)), recurring_digest(digest))
+            wait_on(state, queue, message.waiting_until(max(due_ms, state.time_ms)), recurring_digest(digest))
         for message in taken:
             _put_again(state, queue, message, digest, max(due_ms, state.time_ms))
     return UNDECIDED if more else CHANGED

@@ -26,7 +26,6 @@ from mayfly.node.shard.moves import move_in_command
 from mayfly.node.shard.outbox import Death, Lane
 from mayfly.node.shard.publish import apply_publish_later, apply_publishes
 from mayfly.node.shard.queue import UNLIMITED, Queue
-from mayfly.node.shard.recurring import undecided_in
 from mayfly.node.shard.results import GetResult
 from mayfly.node.shard.returns import settle_returning
 from mayfly.node.shard.room import ANY_ROOM, Room
@@ -371,13 +370,12 @@ class Shard:
         return list(islice(waiting, first, first + limit))
 
     def undecided(self, most: int) -> list[tuple[int, Message]]:
-        """At most so many messages that recur and wait for a NEXT_TIMES, in each queue the ones that wait for longest
-        first; with their queues."""
+        """At most so many messages that recur and wait for a NEXT_TIMES, with their queues."""
         found: list[tuple[int, Message]] = []
-        for queue_id in self._state.undecided:
-            queue = self._state.queues.get(queue_id)
-            if queue is not None and len(found) < most:
-                found += [(queue_id, message) for message in undecided_in(queue, most - len(found)) if message.recurs]
+        for queue_id, undecided in self._state.undecided.items():
+            found += [(queue_id, message) for message in islice(undecided.values(), most - len(found))]
+            if len(found) >= most:
+                break
         return found
 
     @property

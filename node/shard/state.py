@@ -57,8 +57,8 @@ class State:
     ``pause_from_ms`` and ``pause_until_ms``: shard time at which the shard had no leader, last (RULES S6): behind the
     one and up to the other.
 
-    ``undecided``: the queues with messages that recur and wait for the leader to say when; there may be others among
-    them (`node.shard.recurring`).
+    ``undecided``: by queue and digest, the messages that recur and wait for the leader to say when
+    (`node.shard.recurring`).
 
     ``live`` counts, per log entry, the places in which the state still refers to it. ``unserved`` are queues with
     messages and willing consumers that the bound of an entry left waiting, ``overfull`` those that still have to
@@ -159,7 +159,7 @@ class State:
         self.pause_from_ms = 0
         self.pause_until_ms = 0
         # Derived.
-        self.undecided: dict[int, None] = {}
+        self.undecided: dict[int, dict[bytes, Message]] = {}
         self.sessions: dict[tuple[int, int], dict[tuple[int, int], Holder]] = {}
         self.live: dict[int, int] = {}
         self.message_timers = Timers()

@@ -449,7 +449,8 @@ QUEUE_BUGS = [
     Bug(
         "has two recur under one id",
         "node/shard/recurring.py",
-        "    for before in queue.take_named(digest, 1):\n        state.release(before.index, 1)\n    recurring = ",
+        "    for before in take_recurring(state, queue, digest):\n        state.release(before.index, 1)\n"
+        "    recurring = ",
         "    recurring = ",
         "tests/node/shard/test_recurring.py::test_s6_published_again_under_its_id_it_is_replaced",
         "assert (",
