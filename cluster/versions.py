@@ -128,8 +128,8 @@ LEVEL_EXPIRE_SCOPE: Final = 8
 queues that say so."""
 
 LEVEL_SCHEDULES: Final = 8
-"""Messages wait in a queue until they are due (RULES S): PUBLISH_LATER, settings of queues that say so, and the
-arguments and policy keys for them."""
+"""Messages wait in a queue until they are due (RULES S): PUBLISH_LATER, NEXT_TIMES, settings of queues that say so, and
+the arguments and policy keys for them. Shards note when they had no leader."""
 
 LEVEL_CATALOG_CLOCK: Final = 8
 """The catalog's times are its group's clock, which never goes back (RULES C2); before they are its entries' stamps."""

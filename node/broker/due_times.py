@@ -1,4 +1,4 @@
-"""When a publish is due: the headers `x-deliver-at` and `x-delay` (RULES S2).
+"""When a publish is due: the headers `x-deliver-at` and `x-delay` (RULES S2), or `x-schedule` if it recurs (S6).
 
 They mean something only where a queue that the message goes to allows schedules, or, `x-delay`, where the message comes
 to a delayed exchange (S1); then a value that is not a time is refused, as `expiration` is, and nothing is stored.
@@ -15,7 +15,17 @@ from mayfly.node.amqp.field_table import TIMESTAMP, VOID, FieldValue, to_python
 from mayfly.node.broker.operation import AmqpError
 from mayfly.node.catalog import MAX_TTL_MS
 from mayfly.node.dead_letter.due import DELAY
-from mayfly.node.shard.commands import AFTER, AT, NO_TTL, encode_publish, encode_publish_kept, encode_publish_later
+from mayfly.node.recurrence.headers import BadRecurrence, recurrence_of, says_recurrence
+from mayfly.node.shard.commands import (
+    AFTER,
+    AT,
+    NO_TTL,
+    RECURRING,
+    RECURRING_ONE,
+    encode_publish,
+    encode_publish_kept,
+    encode_publish_later,
+)
 
 DELIVER_AT: Final = "x-deliver-at"
 _NAMES: Final = (b"\x0cx-deliver-at", b"\x07x-delay")
@@ -32,12 +42,17 @@ def is_delayed(content: Content) -> bool:
 
 
 def due_of(content: Content, now_ms: int) -> tuple[int, int] | None:
-    """AFTER or AT, and ms, as `encode_publish_later` takes them; None for a message that says nothing of it.
+    """AFTER or AT, and ms, or RECURRING or RECURRING_ONE, and seconds, as `encode_publish_later` takes them; None for a
+    message that says nothing of it.
 
     ``now_ms``: about what time it is, 0 if that isn't known yet. Raises AmqpError 406 for a value that is not a time,
     or for one more than ten years away.
     """
     header = content.header
+    if says_recurrence(header):
+        recurring = _recurring(content, now_ms)
+        if recurring is not None:
+            return recurring
     if _NAMES[0] not in header and _NAMES[1] not in header:
         return None
     table = content.headers_table()
@@ -51,6 +66,19 @@ def due_of(content: Content, now_ms: int) -> tuple[int, int] | None:
     if at is not None:
         return AT, _moment_ms(at, now_ms)
     return None
+
+
+def _recurring(content: Content, now_ms: int) -> tuple[int, int] | None:
+    """Of a message that recurs. What never comes is refused as well."""
+    try:
+        found = recurrence_of(content)
+    except BadRecurrence as fault:
+        raise _refused(str(fault)) from None
+    if found is None:
+        return None
+    if found.cron is not None and found.cron.next_ms(now_ms, found.zone) is None:
+        raise _refused(f"x-schedule = {found.text!r}: it does not come within ten years")
+    return RECURRING_ONE if found.missed_one else RECURRING, found.every_s
 
 
 def _moment_ms(value: FieldValue, now_ms: int) -> int:

@@ -32,18 +32,21 @@ def command() -> None:
 def list_(
     queue: str, vhost: str, as_json: bool, address: str, user: str, password: str, **wish: Any
 ) -> None:
-    """List what waits in QUEUE, in order of due times; what waits to be retried, too."""
+    """List what waits in QUEUE, in order of due times; what waits to be retried, too, and what recurs."""
     query = urlencode({name: value for name, value in wish.items() if value not in (None, "")})
     found = manage("GET", address, f"{_path(vhost, queue)}?{query}", None, user, password, _thing(vhost, queue))
     if as_json:
         click.echo(json.dumps(found, indent=2))
         return
-    table = table_of("due (UTC)", "in ms", "message id", "exchange", "routing key", "bytes", "retries")
+    table = table_of("due (UTC)", "in ms", "message id", "exchange", "routing key", "bytes", "retries", "schedule")
     for row in found["messages"]:
-        moment = datetime.fromtimestamp(row["due_ms"] / _MS_PER_S, UTC)
-        due = moment.isoformat(" ", "milliseconds").removesuffix("+00:00")
+        due, left = "being decided", ""
+        if row["due_ms"] is not None:
+            moment = datetime.fromtimestamp(row["due_ms"] / _MS_PER_S, UTC)
+            due, left = moment.isoformat(" ", "milliseconds").removesuffix("+00:00"), str(row["due_in_ms"])
+        schedule = f"{row['schedule']} {row['time_zone']}".strip()
         names = (row["message_id"], row["exchange"] or "(default)", row["routing_key"])
-        table.add_row(due, str(row["due_in_ms"]), *names, str(row["body_bytes"]), str(row["retries"]))
+        table.add_row(due, left, *names, str(row["body_bytes"]), str(row["retries"]), schedule)
     console().print(table)
     if "next" in found:
         click.echo(f"there may be more: --after {found['next']}")

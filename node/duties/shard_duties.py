@@ -11,6 +11,7 @@ same command from being given many times; after a while without effect it is giv
     lanes            -> TRANSFER to the target's shard, SETTLED once it is seen to be there       (D6, D7)
                         of a queue that has moved from here: MOVE_IN, then TRANSFER_MOVED
     tombstones       -> RemoveQueues in the catalog, then FORGET_DELETED
+    cron expressions -> NEXT_TIMES for what waits to be told (`node.duties.recurrences`)  (RULES S6)
 """
 
 import logging
@@ -27,6 +28,7 @@ from mayfly.node.dead_letter import DeadLetterRouter, decide_due, may_go_to
 from mayfly.node.dead_letter.death_headers import PublishedContent
 from mayfly.node.duties.lost_queues import LostQueues
 from mayfly.node.duties.port import DutyPort
+from mayfly.node.duties.recurrences import Recurrences
 from mayfly.node.limits import (
     DEAD_LETTERS_PER_ENTRY,
     DEAD_LETTERS_ROUTED_AHEAD,
@@ -158,11 +160,13 @@ class ShardDuties:
         self._clock = clock
         self._router = DeadLetterRouter(port.catalog)
         self._lost_queues = LostQueues()
+        self._recurrences = Recurrences(shard, give, entry)
         self._life = 0
         self.forget()
 
     def forget(self) -> None:
         """Begin anew: what was given before may never have arrived."""
+        self._recurrences.forget()
         self._life += 1
         self._now_ms = 0
         self._in_line: set[bool] = set()
@@ -196,6 +200,7 @@ class ShardDuties:
         self._raise_level(now_ms)
         self._route(now_ms)
         self._retry_parked(now_ms)
+        self._recurrences.perform(now_ms)
         if self.shard.has_lanes:
             self._move_lanes(now_ms)
         if self.shard.deleted:

@@ -1,4 +1,4 @@
-"""What waits for its time in a queue, over HTTP: listed, cancelled, rescheduled (RULES S4)."""
+"""What waits for its time in a queue, over HTTP: listed, cancelled, rescheduled (RULES S4, S6)."""
 
 from typing import Annotated
 

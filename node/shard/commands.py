@@ -55,6 +55,7 @@ TRANSFER_MARKED: Final = 45
 MOVE_OUT: Final = 46
 MOVE_IN: Final = 47
 TRANSFER_MOVED: Final = 48
+NEXT_TIMES: Final = 49
 
 ANSWERING: Final = frozenset(
     (
@@ -98,6 +99,11 @@ AFTER: Final = 0
 AT: Final = 1
 CANCEL: Final = 2
 """The third form of a CHANGE_SCHEDULED: never."""
+RECURRING: Final = 3
+"""The third form of a PUBLISH_LATER (RULES S6): every so many seconds from its entry on, or, with 0, at the times that
+the leader says."""
+RECURRING_ONE: Final = 4
+"""The same, and for all times that were missed together there is one message."""
 
 # kind, key length, further queues, header length, body length, queue, TTL
 PUBLISH_HEAD: Final = Struct("<BxHIIIQq")
@@ -159,6 +165,8 @@ MOVED_CONTENT_HEAD: Final = Struct("<BBHIIiiqqq")
 LEVEL_HEAD: Final = Struct("<BI")
 # death sequence, outcome, key length, header length, body length, local targets, remote targets
 DECISION_HEAD: Final = Struct("<QBHIIII")
+# queue, digest of what recurs, the time behind which the next is, the next time: NEXT_TIMES
+NEXT_TIME: Final = Struct("<Q16sQQ")
 NUMBER: Final = Struct("<Q")
 NUMBER_PAIR: Final = Struct("<QQ")
 
@@ -202,7 +210,9 @@ def encode_publish_later(
     exchange_and_key: bytes, header: bytes, body: bytes, due: tuple[int, int],
 ) -> int:
     """PUBLISH_LATER: as `encode_publish`, but where queues allow it the message is scheduled until it is ``due``: AFTER
-    or AT, and ms. One whose time has passed is ready at once (RULES S2). From feature level LEVEL_SCHEDULES on."""
+    or AT, and ms. One whose time has passed is ready at once (RULES S2). With RECURRING or RECURRING_ONE, and seconds,
+    the message itself waits there, and others are made of it, until it is cancelled or replaced under its id (S6). From
+    feature level LEVEL_SCHEDULES on."""
     form, due_ms = due
     extra = len(queue_ids) - 1
     head = PUBLISH_LATER_HEAD.pack(
@@ -435,6 +445,13 @@ def encode_raise_level(level: int) -> bytes:
     """RAISE_LEVEL (leader): the cluster is at this feature level, or a higher one. What follows in the log means what
     it does from that level on."""
     return LEVEL_HEAD.pack(RAISE_LEVEL, level)
+
+
+def encode_next_times(times: Sequence[tuple[int, bytes, int, int]]) -> bytes:
+    """NEXT_TIMES (leader): when messages that recur are due next (RULES S6): for each its queue, the digest under which
+    it is filed (`node.shard.recurring`), the time behind which it was to be the next one, and that. No-op for what is
+    not there, or waits for something else by now. From feature level LEVEL_SCHEDULES on."""
+    return LIST_HEAD.pack(NEXT_TIMES, len(times)) + b"".join([NEXT_TIME.pack(*each) for each in times])
 
 
 _SIZES: Final[dict[int, int]] = {

@@ -12,6 +12,7 @@ from mayfly.node.shard.message import Message
 from mayfly.node.shard.outbox import DUE, MAXLEN
 from mayfly.node.shard.portion import Portion
 from mayfly.node.shard.queue import Queue
+from mayfly.node.shard.recurring import come, forget_undecided
 from mayfly.node.shard.settings import MAX_NUMBER
 from mayfly.node.shard.state import State
 from mayfly.node.shard.stream_delivery import deliver_stream
@@ -73,7 +74,11 @@ def _expire_heads(state: State, queue: Queue) -> None:
 def _release_due(state: State, queue: Queue) -> None:
     """What is scheduled and due becomes ready (RULES S2, S3), in order: behind what is ready, or, if it was delivered
     before, among what came back."""
-    for message in _take_due(state, queue):
+    digests: list[bytes] = []
+    for message, digest in zip(_take_due(state, queue, digests), digests, strict=True):
+        if message.recurs:
+            _release_recurring(state, queue, message, digest)
+            continue
         queue.ready_bytes += message.body_length
         if message.acquired_count > 0:
             put_back(state, queue, message)
@@ -81,21 +86,42 @@ def _release_due(state: State, queue: Queue) -> None:
             queue.ready_line(message.priority).append(message)
 
 
+def _release_recurring(state: State, queue: Queue, message: Message, digest: bytes) -> None:
+    """What comes of a message that recurs is ready (RULES S6); a queue that refuses what is too much refuses it."""
+    made = come(state, queue, message, digest)
+    if made is None:
+        return
+    is_wanted = queue.ready_count() == 0 and queue.consumers.top_band() is not None and state.delivery_budget > 0
+    if queue.refuses and not (queue.fits(made.body_length) or is_wanted):
+        queue.refused += 1
+        if queue.refusals_die:
+            state.died(queue, made, MAXLEN)
+        else:
+            state.release(made.index, 1)
+        return
+    state.due_lag.observe(state.time_ms - made.enqueued_ms)
+    queue.enqueued += 1
+    queue.ready_bytes += made.body_length
+    queue.ready_line(made.priority).append(made)
+
+
 def _send_due(state: State, queue: Queue) -> None:
     """What waited for a delayed exchange and is due leaves, in order, to be routed (RULES S1); while earlier ones may
     still be on their way to here, nothing does."""
     if queue.waits_for_earlier:
         return
-    for message in _take_due(state, queue):
+    for message in _take_due(state, queue, None):
         state.outbox.add(queue.queue_id, message, DUE, state.time_ms, queue.settings)
 
 
-def _take_due(state: State, queue: Queue) -> list[Message]:
-    """What is scheduled and due leaves, in order, within the entry's bound."""
-    due = queue.take_scheduled(state.time_ms, state.due_budget)
+def _take_due(state: State, queue: Queue, digests: list[bytes] | None) -> list[Message]:
+    """What is scheduled and due leaves, in order, within the entry's bound; the digests of its ids go into
+    ``digests``."""
+    due = queue.take_scheduled(state.time_ms, state.due_budget, digests)
     state.due_budget -= len(due)
     for message in due:
-        state.due_lag.observe(state.time_ms - message.enqueued_ms)
+        if not message.recurs:
+            state.due_lag.observe(state.time_ms - message.enqueued_ms)
     return due
 
 
@@ -289,7 +315,9 @@ def _drop_heads(state: State, queue: Queue) -> None:
 def _drop_scheduled(state: State, queue: Queue) -> None:
     """The same of what is scheduled, which is all that there is: what is due first leaves first (RULES S3)."""
     while state.expiry_budget > 0 and queue.is_over_limit():
-        for message in queue.take_scheduled(MAX_NUMBER, 1):
+        digests: list[bytes] = []
+        for message in queue.take_scheduled(MAX_NUMBER, 1, digests):
+            forget_undecided(state, queue, digests[0])
             state.expiry_budget -= 1
             queue.overflowed += 1
             state.died(queue, message, MAXLEN)

@@ -16,6 +16,7 @@ from mayfly.node.shard.outbox import (
     item_priority,
 )
 from mayfly.node.shard.queue import Queue
+from mayfly.node.shard.recurring import put_recurring
 from mayfly.node.shard.settings import MAX_NUMBER
 from mayfly.node.shard.state import State
 
@@ -112,14 +113,17 @@ def take_in_lane(state: State, queue: Queue, most: int) -> bool:
             message = message.enqueued_at(state.time_ms, queue.deadline_ms(state.time_ms, message.ttl_ms))
             message = message.with_priority(item_priority(item))
             queue.enqueued += 1
-        put(queue, message, kind, digest)
+        put(state, queue, message, kind, digest)
     state.touch(queue)
     queue.note_received(state.shard_id, max(received, lane.first_sequence - 1))
     return not lane.items
 
 
-def put(queue: Queue, message: Message, kind: int, digest: bytes = NO_DIGEST) -> None:
+def put(state: State, queue: Queue, message: Message, kind: int, digest: bytes = NO_DIGEST) -> None:
     """A message of the queue is in its line, or waits again, with the digest of its id."""
+    if kind == SCHEDULED and message.recurs:
+        put_recurring(state, queue, message, digest)
+        return
     if kind == SCHEDULED:
         queue.wait(message, digest)
         return

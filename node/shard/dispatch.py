@@ -6,7 +6,7 @@ PUBLISH and SETTLE, of which there are most, are not among them: `node.shard.sha
 import struct
 
 from mayfly.cluster.group.sessions import SessionKey
-from mayfly.node.shard import commands, dead_letters, holders, moves, queues
+from mayfly.node.shard import commands, dead_letters, holders, moves, queues, recurring
 from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.message import GIVEN_BACK
 from mayfly.node.shard.packing import NUMBER_BYTES, unpack_numbers
@@ -140,6 +140,9 @@ def apply_internal_command(state: State, kind: int, position: int, end: int) -> 
         else:
             queues.drop_queue(state, queue_id)
         return after
+    if kind == commands.NEXT_TIMES:
+        _after(commands.LIST_HEAD, position, end)
+        return recurring.apply_next_times(state, position, end)
     if kind == commands.RAISE_LEVEL:
         after = _after(commands.LEVEL_HEAD, position, end)
         queues.raise_level(state, commands.LEVEL_HEAD.unpack_from(data, position)[1])

@@ -76,6 +76,7 @@ class Message:
     how often it came back, ``delivery_count`` how often because its delivery failed (RULES Q1). A message that comes
     back is a new object. ``priority`` is its place among the priorities of the queue it is in (`node.shard.priority`),
     0 where the queue has none.
+    Below 0 ``delivery_count`` says that the message recurs, and how.
     To a stream nothing comes back, so there ``delivery_count`` is free for the message's offset, and ``priority`` for
     its mark (`mark_of`). A marker has the content of the message whose place it takes, but for header and body.
     """
@@ -115,6 +116,11 @@ class Message:
     def redelivered(self) -> bool:
         """True when it has been delivered before: it came back, or died of a delivery that failed."""
         return self.acquired_count != 0
+
+    @property
+    def recurs(self) -> bool:
+        """Whether it waits in a queue for others to be made of it (`node.shard.recurring`)."""
+        return self.delivery_count < 0
 
     @property
     def stream_offset(self) -> int:
@@ -171,6 +177,13 @@ class Message:
         return Message(
             self.index, self.offset, self.key_length, self.header_length, self.body_length,
             due_ms, self.deadline_ms, self.delivery_count, self.ttl_ms, self.priority, self.acquired_count,
+        )
+
+    def recurring(self, mark: int) -> "Message":
+        """The same content as one that recurs, marked so (`node.shard.recurring`)."""
+        return Message(
+            self.index, self.offset, self.key_length, self.header_length, self.body_length,
+            self.enqueued_ms, NO_DEADLINE, mark, self.ttl_ms, self.priority, 0,
         )
 
     def with_priority(self, priority: int) -> "Message":

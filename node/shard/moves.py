@@ -30,6 +30,7 @@ from mayfly.node.shard.outbox import END, LETTER, MANIFEST, PUBLISHED, RELEASED,
 from mayfly.node.shard.packing import NUMBER_BYTES, unpack_numbers
 from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.queues import add_queue
+from mayfly.node.shard.recurring import is_told_when, recurring_digest
 from mayfly.node.shard.results import Crossed
 from mayfly.node.shard.settings import ShardQueueSettings, decode_settings, encode_terms
 from mayfly.node.shard.state import State
@@ -77,6 +78,7 @@ def move_out(state: State, queue_id: int, target_shard: int) -> None:
     state.lease_timers.cancel(queue_id)
     state.unserved.remove(queue_id)
     state.overfull.remove(queue_id)
+    state.undecided.pop(queue_id, None)
     queue.kept = False
     lane.target_shard = target_shard
     moving.manifest_sequence = put_mark(state, queue, MANIFEST)
@@ -177,11 +179,13 @@ def apply_transfer_moved(state: State, position: int, end: int) -> int:
             raise ShardError(f"TRANSFER_MOVED with item {kind} reaches to {position}, its batch to {end}")
         if until_ms >= 0:
             until_ms = max(0, until_ms + ahead_ms)
+        if not (kind == SCHEDULED and is_told_when(delivery_count)):
+            enqueued_ms += ahead_ms
         items.append(
             (
                 kind,
                 Message(
-                    state.index, offset, key_length, header_length, body_length, enqueued_ms + ahead_ms, until_ms,
+                    state.index, offset, key_length, header_length, body_length, enqueued_ms, until_ms,
                     delivery_count, ttl_ms, priority, acquired_count,
                 ),
             )
@@ -205,7 +209,7 @@ def apply_transfer_moved(state: State, position: int, end: int) -> int:
         elif kind in (PUBLISHED, RETURNED, SCHEDULED):
             if retimed:
                 message = message.with_deadline(deadline_ms(message.enqueued_ms, message.ttl_ms, queue.ttl_ms))
-            put(queue, message, kind, _digest(data, message) if kind == SCHEDULED else NO_DIGEST)
+            put(state, queue, message, kind, _digest(data, message) if kind == SCHEDULED else NO_DIGEST)
             state.retain(1)
             state.expiry_budget += 1
             state.delivery_budget += 1
@@ -223,7 +227,8 @@ def _digest(data: bytes, message: Message) -> bytes:
     """Of the id under which a message waits. One that was delivered before can't be cancelled (RULES S4)."""
     if message.acquired_count > 0:
         return NO_DIGEST
-    return digest_at(data, message.offset + message.key_length, message.header_length)
+    digest = digest_at(data, message.offset + message.key_length, message.header_length)
+    return recurring_digest(digest) if message.recurs else digest
 
 
 def _mark(state: State, queue: Queue, source: int, kind: int) -> None:

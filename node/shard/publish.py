@@ -4,6 +4,7 @@ by one."""
 from struct import error as StructError  # noqa: N812  (it is an exception class)
 from typing import Final
 
+from mayfly.cluster.versions import LEVEL_SCHEDULES
 from mayfly.node.shard.commands import (
     CHANGE_SCHEDULED,
     LIST_HEAD,
@@ -13,6 +14,8 @@ from mayfly.node.shard.commands import (
     PUBLISH_HEAD,
     PUBLISH_KEPT,
     PUBLISH_LATER,
+    RECURRING,
+    RECURRING_ONE,
     targets_at,
 )
 from mayfly.node.shard.delivery import has_room
@@ -24,6 +27,8 @@ from mayfly.node.shard.outbox import MAXLEN
 from mayfly.node.shard.packing import NUMBER_BYTES, unpack_numbers
 from mayfly.node.shard.priority import place_of
 from mayfly.node.shard.queue import Queue
+from mayfly.node.shard.queues import raise_level
+from mayfly.node.shard.recurring import MOST_EVERY_S, begin, mark_of
 from mayfly.node.shard.rescheduling import CHANGED, UNDECIDED, apply_change_scheduled, due_at
 from mayfly.node.shard.results import Published
 from mayfly.node.shard.settings import MAX_NUMBER
@@ -183,9 +188,9 @@ def _to_further_queues(
 class OnePublish:
     """A publish of whatever kind, as it is read: its content, and the queues it is for. ``content.enqueued_ms`` is
     when it is due; one that is due now or was before has the time of the entry. ``stream_ttl_ms`` is its TTL in
-    streams."""
+    streams. ``mark`` says how it recurs (`node.shard.recurring`), 0 for one that does not."""
 
-    __slots__ = ("content", "queue_ids", "stop", "stream_ttl_ms")
+    __slots__ = ("content", "mark", "queue_ids", "stop", "stream_ttl_ms")
 
     def __init__(self, state: State, position: int, end: int) -> None:
         """ShardError when it does not fit."""
@@ -203,6 +208,7 @@ class OnePublish:
             raise ShardError(f"PUBLISH at {position} reaches to {self.stop} of {end}, with TTL {ttl_ms}")
         due_ms = state.time_ms
         self.stream_ttl_ms = NO_TTL
+        self.mark = 0
         if kind != PUBLISH:
             asked_ms: int
             if kind == PUBLISH_LATER:
@@ -213,7 +219,13 @@ class OnePublish:
                 if stream_ttl_ms > NEVER_TTL:
                     raise ShardError(f"PUBLISH_KEPT with the TTL {stream_ttl_ms}, at most {NEVER_TTL} expected")
                 self.stream_ttl_ms = stream_ttl_ms
-            due_ms = max(due_ms, due_at(state, data[position + 1], asked_ms))
+            form = data[position + 1]
+            if form in (RECURRING, RECURRING_ONE):
+                if asked_ms > MOST_EVERY_S:
+                    raise ShardError(f"PUBLISH every {asked_ms} seconds, at most {MOST_EVERY_S} expected")
+                self.mark = mark_of(asked_ms, form == RECURRING_ONE)
+            else:
+                due_ms = max(due_ms, due_at(state, form, asked_ms))
         self.content = Message(
             state.index, offset, key_length, header_length, body_length, due_ms, NO_DEADLINE, 0, ttl_ms
         )
@@ -252,16 +264,23 @@ def _apply_one_later(state: State, position: int, end: int) -> int:
         if queue is None:
             state.missing_targets += 1
         else:
-            _take(state, queue, one.content, one.stream_ttl_ms)
+            _take(state, queue, one)
     return one.stop
 
 
-def _take(state: State, queue: Queue, content: Message, stream_ttl_ms: int) -> None:
-    """Put the content into a queue: to wait if it is not due and the queue allows it, else to be ready."""
+def _take(state: State, queue: Queue, one: OnePublish) -> None:
+    """Put the content into a queue: to wait if it is not due, or recurs, and the queue allows it, else to be ready."""
+    content = one.content
     if queue.stream is not None:
-        state.append_to_stream(queue, queue.stream, content, stream_ttl_ms)
+        state.append_to_stream(queue, queue.stream, content, one.stream_ttl_ms)
         state.retain(1)
         return
+    if one.mark and queue.allows_schedule:
+        # Nobody has messages recur before the cluster is at that level, whatever this shard was told.
+        raise_level(state, LEVEL_SCHEDULES)
+        if begin(state, queue, content, one.mark):
+            state.retain(1)
+            return
     due_ms = content.enqueued_ms
     waits = due_ms > state.time_ms and queue.allows_schedule
     if not waits:
@@ -312,12 +331,12 @@ def _offer(state: State, queue_id: int, one: OnePublish) -> bool:
         state.missing_targets += 1
         return True
     body_bytes = content.body_length
-    waits = content.enqueued_ms > state.time_ms and queue.allows_schedule
+    waits = (content.enqueued_ms > state.time_ms or one.mark != 0) and queue.allows_schedule
     if queue.refuses and not (has_room(state, queue, body_bytes) and (not waits or queue.fits(body_bytes))):
         queue.refused += 1
         if queue.refusals_die:
             state.retain(1)
             state.died(queue, content, MAXLEN)
         return False
-    _take(state, queue, content, one.stream_ttl_ms)
+    _take(state, queue, one)
     return True

@@ -156,6 +156,7 @@ def purge(state: State, queue_id: int) -> Result:
     count = queue.waiting_count()
     _let_go(state, queue, [*[line.leave() for line in queue.lines()], *queue.leave_schedule()])
     queue.ready_bytes = 0
+    state.undecided.pop(queue_id, None)
     state.touch(queue)
     return Purged(count)
 
@@ -297,6 +298,7 @@ def remove_queue(state: State, queue: Queue, reason: str) -> None:
     state.unserved.remove(queue_id)
     state.overfull.remove(queue_id)
     state.returning.remove(queue_id)
+    state.undecided.pop(queue_id, None)
     state.past.add_counts(queue)
     del state.queues[queue_id]
     state.queue_changes += 1

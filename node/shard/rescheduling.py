@@ -1,7 +1,9 @@
 """CHANGE_SCHEDULED: what waits under a message id is cancelled, or is due at another time (RULES S4). HOT.
 
 The log decides: before it in the log is what it may change, and what was due by then has become ready and stays so. A
-message is meant by the digest of its id (`node.shard.message_id`). Two that wait under one id are both meant.
+message is meant by the digest of its id (`node.shard.message_id`). Two that wait under one id are both meant, and one
+that recurs beside them: cancelled it does not come again, and if it is due at another time those that follow count from
+there (S6).
 """
 
 from typing import Final
@@ -11,6 +13,7 @@ from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.message import Message
 from mayfly.node.shard.packing import NUMBER_BYTES, unpack_numbers
 from mayfly.node.shard.queue import Queue
+from mayfly.node.shard.recurring import recurring_digest, take_recurring, wait_on
 from mayfly.node.shard.settings import MAX_NUMBER
 from mayfly.node.shard.state import State
 
@@ -51,15 +54,20 @@ def due_at(state: State, form: int, due_ms: int) -> int:
 def _change(state: State, queue: Queue, digest: bytes, due_ms: int) -> int:
     if queue.moving is not None and (queue.has_left or queue.is_arriving or queue.returns):
         return UNDECIDED
+    recurring = take_recurring(state, queue, recurring_digest(digest))
     taken = queue.take_named(digest, MOST_CHANGED)
-    if not taken:
+    if not taken and not recurring:
         return NOT_WAITING
     schedule = queue.schedule
     more = schedule is not None and len(taken) == MOST_CHANGED and len(schedule.find(digest, 1)) > 0
     state.touch(queue)
     if due_ms < 0:
+        state.release_all(recurring)
         state.release_all(taken)
     else:
+        for message in recurring:
+            # Due now it comes at the end of the entry, as what is due does.
+            wait_on(state, queue, message.waiting_until(max(due_ms, state.time_ms)), recurring_digest(digest))
         for message in taken:
             _put_again(state, queue, message, digest, max(due_ms, state.time_ms))
     return UNDECIDED if more else CHANGED

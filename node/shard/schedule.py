@@ -260,6 +260,8 @@ class Schedule:
         if not places:
             return
         number = bisect_left(self.run_places, place_of(run.first()))
+        while self.runs[number] is not run:
+            number += 1  # Where what recurs waits beside a retry of what came of it, two have one place.
         del self.runs[number]
         del self.run_places[number]
         removed += run.remove(places)

@@ -12,6 +12,7 @@ from typing import Final
 
 from mayfly.cluster.group.sessions import SessionKey
 from mayfly.cluster.group.state_machine import BadSnapshot, Missed
+from mayfly.cluster.versions import LEVEL_SCHEDULES
 from mayfly.node.shard import commands, holders, queues, settle
 from mayfly.node.shard.delivery import serve
 from mayfly.node.shard.dispatch import apply_client_command, apply_internal_command, required
@@ -19,6 +20,7 @@ from mayfly.node.shard.effects import ConsumerCancelled, ConsumerMoved, Deliver
 from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.expiry_lag import ExpiryLag
 from mayfly.node.shard.line import PIECE
+from mayfly.node.shard.message import Message
 from mayfly.node.shard.missed import missed
 from mayfly.node.shard.moves import move_in_command
 from mayfly.node.shard.outbox import Death, Lane
@@ -34,6 +36,7 @@ from mayfly.node.shard.state import (
     DELIVERIES_PER_ENTRY,
     EXPIRIES_PER_ENTRY,
     ITEMS_IN_LANE,
+    PAUSE_MS,
     RETURNED_PER_ENTRY,
     State,
 )
@@ -87,8 +90,12 @@ class Shard:
         """
         state = self._state
         state.index = index
-        state.time_ms = max(state.time_ms, time_ms)
-        state.led_ms = max(state.led_ms, led_ms)
+        passed_ms = max(0, time_ms - state.time_ms)
+        led_for_ms = max(0, led_ms - state.led_ms)
+        state.time_ms += passed_ms
+        state.led_ms += led_for_ms
+        if passed_ms - led_for_ms > PAUSE_MS and state.level >= LEVEL_SCHEDULES:
+            state.note_pause(state.time_ms - (passed_ms - led_for_ms), state.time_ms)
         state.data = data
         state.begin_entry()
 
@@ -361,6 +368,15 @@ class Shard:
             return []
         first = max(0, after + 1 - waiting[0].sequence)
         return list(islice(waiting, first, first + limit))
+
+    def undecided(self, most: int) -> list[tuple[int, Message]]:
+        """At most so many messages that recur and wait for a NEXT_TIMES, with their queues."""
+        found: list[tuple[int, Message]] = []
+        for queue_id, undecided in self._state.undecided.items():
+            found += [(queue_id, message) for message in islice(undecided.values(), most - len(found))]
+            if len(found) >= most:
+                break
+        return found
 
     @property
     def last_death(self) -> int:

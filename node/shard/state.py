@@ -40,6 +40,10 @@ ITEMS_IN_LANE: Final = 4000
 """As many messages of a queue that has moved wait in its lane at most, as objects; the others where they were (RULES
 C4)."""
 
+PAUSE_MS: Final = 2000
+"""Time without a leader of less is none: clocks may step, and leaders be busy, by as much."""
+_PAUSES_APART_MS: Final = 60_000
+
 _MOST_SHARED: Final = 1024
 """Terms of queues that are remembered, to be shared by further queues."""
 
@@ -49,6 +53,12 @@ class State:
     counts, sessions, ``unserved`` and ``overfull`` follow from them; the rest belongs to the entry under way.
 
     ``level``: the feature level that the shard was told last; the log means what it does from there on.
+
+    ``pause_from_ms`` and ``pause_until_ms``: shard time at which the shard had no leader, last (RULES S6): behind the
+    one and up to the other.
+
+    ``undecided``: by queue and digest, the messages that recur and wait for the leader to say when
+    (`node.shard.recurring`).
 
     ``live`` counts, per log entry, the places in which the state still refers to it. ``unserved`` are queues with
     messages and willing consumers that the bound of an entry left waiting, ``overfull`` those that still have to
@@ -93,6 +103,8 @@ class State:
         "outbox",
         "overfull",
         "past",
+        "pause_from_ms",
+        "pause_until_ms",
         "queue_changes",
         "queue_expired",
         "queues",
@@ -109,6 +121,7 @@ class State:
         "time_ms",
         "touched",
         "transfers_lost",
+        "undecided",
         "unserved",
     )
 
@@ -143,7 +156,10 @@ class State:
         self.gone_for: dict[str, int] = dict.fromkeys(GONE_FOR, 0)
         self.orphans = AllOrphans()
         self.queue_expired = 0
+        self.pause_from_ms = 0
+        self.pause_until_ms = 0
         # Derived.
+        self.undecided: dict[int, dict[bytes, Message]] = {}
         self.sessions: dict[tuple[int, int], dict[tuple[int, int], Holder]] = {}
         self.live: dict[int, int] = {}
         self.message_timers = Timers()
@@ -183,6 +199,13 @@ class State:
         self.due_budget = self.returned_per_entry
         self.delivery_bytes = DELIVERED_BYTES_PER_ENTRY
         self.expiry_due = False
+
+    def note_pause(self, from_ms: int, until_ms: int) -> None:
+        """There was no leader between these times. Shortly behind another pause it is one with that: what was missed in
+        the first may not have been seen to."""
+        if from_ms - self.pause_until_ms > _PAUSES_APART_MS:
+            self.pause_from_ms = from_ms
+        self.pause_until_ms = until_ms
 
     def end_entry(self) -> None:
         """Judge whether the entry itself still holds something; let go of its data."""

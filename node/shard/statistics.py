@@ -3,6 +3,7 @@
 from mayfly.node.shard.counts import Counts
 from mayfly.node.shard.outbox import EXPIRED
 from mayfly.node.shard.queue import Queue
+from mayfly.node.shard.recurring import UNDECIDED_MS
 from mayfly.node.shard.state import State
 
 
@@ -30,7 +31,8 @@ class QueueStatistics(Counts):
         self.ready_bytes = queue.ready_bytes
         self.scheduled = queue.scheduled_count()
         self.scheduled_bytes = queue.waiting_bytes() - queue.ready_bytes
-        self.next_due_ms = -1 if queue.schedule is None else queue.schedule.next_due_ms()
+        due_ms = -1 if queue.schedule is None else queue.schedule.next_due_ms()
+        self.next_due_ms = due_ms if due_ms < UNDECIDED_MS else -1
         self.unacknowledged = queue.held_count
         self.unacknowledged_bytes = queue.held_bytes
         self.consumers = queue.consumers.count

@@ -129,6 +129,7 @@ _EVENTS: Final = {
     "messages of the delayed exchange %r in vhost %r have no route when they are due, and are dropped": (
         "exchange.due_without_a_route exchange vhost"
     ),
+    "a message that recurs in queue %r can't be given its next time here: %s": "queue.no_next_time queue reason",
     "the regular expression %r matches nothing: %s": "policy.bad_expression expression reason",
     "%s: %d definitions imported": "definitions.imported file count",
     "%s: unchanged since it was loaded": "definitions.unchanged file",

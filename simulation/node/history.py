@@ -70,6 +70,34 @@ class Cancel:
     completed_us: int | None = None
 
 
+@dataclass(slots=True)
+class Recurring:
+    """A publish that recurs, every so many ms. `clock_ms` is the newest clock of its shard known anywhere when it was
+    invoked, `cancelled_ms` the same when the answer came that it is cancelled, or that nothing was waiting; -1 if not
+    probed, or before that."""
+
+    message_id: int
+    every_ms: int
+    invoked_us: int
+    clock_ms: int
+    outcome: str = IN_DOUBT
+    completed_us: int = -1
+    cancelling_us: int = -1
+    """When it was asked first that it be cancelled."""
+    cancelled_us: int = -1
+    cancelled_ms: int = -1
+
+
+@dataclass(slots=True)
+class Occurrence:
+    """A message that came of one that recurs, and the newest clock of its shard known anywhere when it did."""
+
+    message_id: int
+    at_us: int
+    clock_ms: int
+    redelivered: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Death:
     """One row of a message's x-death header."""
@@ -247,6 +275,8 @@ class History:
     removals: list[Removal] = field(default_factory=list)
     exchanges: list[Exchange] = field(default_factory=list)
     cancels: list[Cancel] = field(default_factory=list)
+    recurring: dict[int, Recurring] = field(default_factory=dict)
+    occurrences: list[Occurrence] = field(default_factory=list)
     disappearances: list[Disappearance] = field(default_factory=list)
     touched: dict[str, None] = field(default_factory=dict)
     """Queues that anyone tried to consume or get from before the drain."""
@@ -298,6 +328,8 @@ class History:
             "removed": len(self.disappearances),
             "transactions": len(self.exchanges),
             "cancels": sum(1 for cancel in self.cancels if cancel.outcome == CONFIRMED),
+            "recurring": len(self.recurring),
+            "came": len(self.occurrences),
             "appended": len(self.appended),
             "read": len(self.reads),
         }

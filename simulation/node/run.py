@@ -44,6 +44,7 @@ from simulation.node.kept_clocks import KeptClocks
 from simulation.node.membership import Operator, settled
 from simulation.node.moves import DELAYING, Mover, judge_moves
 from simulation.node.nodes import Acquaintance, SimulatedNode
+from simulation.node.recurring import Recurrer, Watcher
 from simulation.node.scenario import SETUP_LIMIT_US, Scenario
 from simulation.node.streams import Appender, Reader
 from simulation.node.topology import QueuePlan
@@ -55,6 +56,8 @@ DRAIN_LATE_US = 3 * SECOND_US
 MOVES_LATE_US = (HELD_UP_MS + EARLIER_DEATHS_MS + 5_000) * MILLISECOND_US
 """So long may moves take from then on: they wait for dead letters that have no room before the queues are drained."""
 DUE_LATE_US = 5 * SECOND_US
+RECURS_LONGER_US = 2_250_000
+"""For so long behind the other clients' work messages recur, in a calm cluster."""
 """So long may messages wait for their time then, which may have come back a moment before."""
 OVERDUE_MS = 1_500
 """So long after its deadline, at most, a message is still in a queue in which messages expire anywhere: some ticks."""
@@ -321,6 +324,10 @@ class Simulation(Run[Scenario]):
                 Publisher(world, "scoper1", [scoped], scenario.gap_us, until_us),
                 Publisher(world, "scoper2", [scoped], scenario.gap_us, until_us),
             ]
+        if scenario.recurring:
+            # It ends by itself, when it has cancelled all that recurs.
+            Recurrer(world, "recurrer", until_us + RECURS_LONGER_US).start()
+            self.workers += [Watcher(world, "watcher")]
         if scenario.reluctant:
             heaped: Publisher.Target = ("", "heaped", ("heaped",), (None,))
             self.workers += [

@@ -73,6 +73,8 @@ class Scenario:
     schedules: bool = False
     """Whether there is a queue that allows schedules, one whose retries wait, one in which messages expire anywhere,
     and clients for them."""
+    recurring: bool = False
+    """Whether there is a queue in which messages recur, and clients for it."""
     reluctant: bool = False
     """Whether there is a queue whose consumer does not read most of the time."""
     streams: bool = False
@@ -106,7 +108,8 @@ def draw_scenario(seed: int) -> Scenario:
     """The scenario of a seed."""
     scenario = _draw_scenario(seed)
     scheduling = scenario.node_profile.level >= LEVEL_SCHEDULES and stream(seed, "schedules").random() < 0.6
-    return with_schedules(scenario) if scheduling else scenario
+    recurring = scheduling and stream(seed, "recurring").random() < 0.5
+    return replace(with_schedules(scenario), recurring=recurring) if scheduling else scenario
 
 
 def _draw_scenario(seed: int) -> Scenario:

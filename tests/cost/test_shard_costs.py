@@ -44,6 +44,7 @@ class Modules:
         self.settings = self.copy.module("mayfly.node.shard.settings")
         self.message_id = self.copy.module("mayfly.node.shard.message_id")
         self.message = self.copy.module("mayfly.node.shard.message")
+        self.recurring = self.copy.module("mayfly.node.shard.recurring")
         self.shard = self.copy.module("mayfly.node.shard.shard")
         self.copy.module("mayfly.node.shard.queues").RELEASED_PER_ENTRY = BOUND
 
@@ -113,6 +114,13 @@ class World:
         if message_id:
             header = b"\0\x3c" + bytes(10) + b"\0\x80" + bytes((len(message_id),)) + message_id.encode()
         self.c.encode_publish_later(parts, (queue,), -1, b"\0\1k", header, b"body", (self.c.AFTER, after_ms))
+        return b"".join(parts)
+
+    def publish_recurring(self, queue: int, message_id: str, every_s: int) -> bytes:
+        """Under an id as short as this."""
+        parts: list[bytes] = []
+        header = b"\0\x3c" + bytes(10) + b"\0\x80" + bytes((len(message_id),)) + message_id.encode()
+        self.c.encode_publish_later(parts, (queue,), -1, b"\0\1k", header, b"body", (self.c.RECURRING, every_s))
         return b"".join(parts)
 
     def publish_kept(self, count: int, ttl_ms: int) -> bytes:
@@ -423,6 +431,29 @@ def publish_later(world: World) -> Callable[[], object]:
 def publish_that_waits_no_more(world: World) -> Callable[[], object]:
     world.lead(world.update([BIG], allow_schedule=True))
     return by_session(world, world.publish_later(BIG, 0))
+
+
+@act("PUBLISH_LATER")
+def publish_that_recurs_instead_of_another(world: World) -> Callable[[], object]:
+    world.lead(world.update([BIG], allow_schedule=True))
+    world.entry(world.publish_recurring(BIG, "mine", 1000))
+    return by_session(world, world.publish_recurring(BIG, "mine", 2000))
+
+
+@act("NEXT_TIMES")
+def tell_next_times(world: World) -> Callable[[], object]:
+    world.lead(world.update([BIG], allow_schedule=True))
+    world.entry(world.publish_recurring(BIG, "mine", 0))
+    digest = world.modules.recurring.recurring_digest(world.modules.message_id.digest_of(b"mine"))
+    return by_leader(world, world.c.encode_next_times([(BIG, digest, world.time_ms, world.time_ms + 60_000)]))
+
+
+@act("EXPIRE_DUE")
+def make_what_recurs_and_is_due(world: World) -> Callable[[], object]:
+    world.lead(world.update([BIG], allow_schedule=True))
+    world.entry(world.publish_recurring(BIG, "mine", 1))
+    world.time_ms += 1_000
+    return by_leader(world, world.c.encode_expire_due())
 
 
 @act("PUBLISH_KEPT")
@@ -773,7 +804,8 @@ GROWS: Final[dict[tuple[str, str], str]] = {
 } | {
     (command, "scheduled"): "looks at each run of what waits: of thousands of messages, but here of one"
     for command in (
-        "PUBLISH_LATER: publish_later", "PURGE: purge", "DELETE_QUEUE: delete", "DROP_QUEUE: drop",
+        "PUBLISH_LATER: publish_later", "PUBLISH_LATER: publish_that_recurs_instead_of_another",
+        "NEXT_TIMES: tell_next_times", "EXPIRE_DUE: make_what_recurs_and_is_due", "PURGE: purge", "DELETE_QUEUE: delete", "DROP_QUEUE: drop",
         "UPDATE_QUEUES: update_retroactively",
     )
 } | {

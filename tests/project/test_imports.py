@@ -44,12 +44,21 @@ FOLDERS: Final[dict[str, Folder]] = {
     "node/catalog": Folder(PURE, ("cluster/group", "cluster/host", "node/amqp", "node/shard")),
     "node/oauth": Folder(PURE, ("node/catalog",)),
     "node/dead_letter": Folder(PURE, ("node/amqp", "node/catalog")),
+    "node/recurrence": Folder(PURE, ("node/amqp", "node/catalog")),
     "node/broker": Folder(
-        PURE, ("node/amqp", "node/broker/operations", "node/catalog", "node/dead_letter", "node/oauth", "node/shard")
+        PURE,
+        (
+            "node/amqp", "node/broker/operations", "node/catalog", "node/dead_letter", "node/oauth", "node/recurrence",
+            "node/shard",
+        ),
     ),
     "node/broker/operations": Folder(PURE, ("node/amqp", "node/broker", "node/catalog", "node/shard")),
     "node/duties": Folder(
-        PURE, ("cluster/group", "cluster/host", "node/catalog", "node/dead_letter", "node/shard")
+        PURE,
+        (
+            *("cluster/group", "cluster/host", "node/amqp", "node/catalog", "node/dead_letter", "node/recurrence"),
+            "node/shard",
+        ),
     ),
     "node/transient": Folder(PURE, ("node/broker", "node/catalog", "node/duties", "node/shard")),
     "node/membership": Folder(PURE, ("cluster/host", "node/catalog")),
@@ -67,7 +76,7 @@ FOLDERS: Final[dict[str, Folder]] = {
         PURE,
         (
             *("cluster/group", "node/amqp", "node/broker", "node/catalog", "node/dead_letter", "node/duties"),
-            *("node/engine", "node/operating/ports", "node/shard"),
+            *("node/engine", "node/operating/ports", "node/recurrence", "node/shard"),
         ),
     ),
     "node/operating/definitions": Folder(PURE, ("node/catalog", "node/operating/views")),

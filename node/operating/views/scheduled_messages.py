@@ -12,8 +12,10 @@ from mayfly.node.operating.ports.schedules import MOST_LISTED, ScheduledWish
 from mayfly.node.operating.views.log_entries import LogEntries
 from mayfly.node.operating.views.queue_counts import shard_here
 from mayfly.node.operating.views.shard_clocks import shard_now
+from mayfly.node.recurrence.headers import said_in
 from mayfly.node.shard.message import Message
 from mayfly.node.shard.message_id import digest_of, message_id_at
+from mayfly.node.shard.recurring import recurring_digest, undecided_from
 from mayfly.node.shard.run import place_from, place_of
 from mayfly.node.shard.settings import MAX_NUMBER
 
@@ -23,15 +25,19 @@ _PLACE_PARTS: Final = 3
 
 
 class Scheduled(NamedTuple):
-    """One message that waits. ``retries``: how often it came back from a consumer; what did can't be cancelled."""
+    """One message that waits. ``retries``: how often it came back from a consumer; what did can't be cancelled. Of one
+    that recurs the ``schedule`` and ``time_zone`` that its headers say, and when it comes next: None while that is
+    still to be decided (RULES S6)."""
 
     message_id: str
-    due_ms: int
-    due_in_ms: int
+    due_ms: int | None
+    due_in_ms: int | None
     exchange: str
     routing_key: str
     body_bytes: int
     retries: int
+    schedule: str = ""
+    time_zone: str = ""
 
 
 class ScheduledPart(NamedTuple):
@@ -67,7 +73,9 @@ def scheduled_in(
     until_ms = MAX_NUMBER if wish.until_ms < 0 else wish.until_ms
     found: list[Message] = []
     if queue.schedule is not None and wish.message_id:
-        named = queue.schedule.find(digest_of(wish.message_id.encode("utf-8", "surrogateescape")), count)
+        digest = digest_of(wish.message_id.encode("utf-8", "surrogateescape"))
+        named = queue.schedule.find(recurring_digest(digest), 1) + queue.schedule.find(digest, count)
+        named.sort(key=place_of)
         found = [each for each in named if place_of(each) > after and each.enqueued_ms <= until_ms]
     elif queue.schedule is not None:
         found = queue.schedule.behind(after, until_ms, count)
@@ -88,8 +96,9 @@ def _row(data: bytes, message: Message, time_ms: int) -> Scheduled:
     letter = content_of(data, message)
     content = Content(letter.exchange_and_key, letter.header, letter.body)
     message_id = message_id_at(letter.header, 0, len(letter.header)).decode("utf-8", "replace")
-    due_ms = message.enqueued_ms
+    due_ms = None if undecided_from(message) >= 0 else message.enqueued_ms
+    said = said_in(content) if message.recurs else ("", "")
     return Scheduled(
-        message_id, due_ms, due_ms - time_ms, content.exchange, content.routing_key, message.body_length,
-        max(0, message.acquired_count),
+        message_id, due_ms, None if due_ms is None else due_ms - time_ms, content.exchange, content.routing_key,
+        message.body_length, max(0, message.acquired_count), *said,
     )  # fmt: skip

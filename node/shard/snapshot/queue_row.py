@@ -9,6 +9,7 @@ from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.lease import USES, Lease
 from mayfly.node.shard.moving import Moving
 from mayfly.node.shard.queue import Queue
+from mayfly.node.shard.recurring import find_undecided
 from mayfly.node.shard.retiming import Retiming
 from mayfly.node.shard.schedule import Schedule
 from mayfly.node.shard.settings import ShardQueueSettings
@@ -97,6 +98,7 @@ def restore_queue(
         yield from restore_schedule(state, queue.schedule, special_rows[_SCHEDULE], pace)
         if not queue.schedule.count:
             raise ShardError(f"queue {queue_id} has a schedule without messages")
+        find_undecided(state, queue)
     consumers = queue.consumers
     consumers.single_active = single_active
     consumers.yields = single_active and state.level >= LEVEL_FAILED_DELIVERIES

@@ -44,6 +44,8 @@ def state_row(state: State, columns: MessageColumns) -> list[object]:
     version = _version(state)
     if version >= SHARD_SNAPSHOT_VERSION:
         times.append(state.level)
+    if state.pause_until_ms:
+        times += (state.pause_from_ms, state.pause_until_ms)
     return [
         version,
         times,
@@ -62,8 +64,10 @@ def state_row(state: State, columns: MessageColumns) -> list[object]:
 
 def _version(state: State) -> int:
     """The oldest that says all of it: replicas of older releases have to read it."""
-    if any(queue.stream is not None or queue.schedule is not None for queue in state.queues.values()):
-        # Whatever this shard was told: nobody schedules, or has streams, before the cluster is at that level.
+    waits = any(queue.stream is not None or queue.schedule is not None for queue in state.queues.values())
+    if waits or state.pause_until_ms:
+        # Whatever this shard was told: nobody schedules, or has streams, before the cluster is at that level. Pauses
+        # are noted from it on.
         return SHARD_SNAPSHOT_WITH_SPECIAL_ROWS
     if state.level >= LEVEL_FAILED_DELIVERIES:
         moves = any(queue.moving is not None for queue in state.queues.values())
@@ -80,7 +84,9 @@ def restore_state(state: State, data: bytes, pace: Pace) -> Iterator[None]:
     _, times, counters, past, queues, tombstones, outbox, (state.queue_expired, orphans), table = row
     state.time_ms, state.led_ms, state.next_order, *level = times
     if row[0] >= SHARD_SNAPSHOT_VERSION:
-        (state.level,) = level
+        state.level, *pause = level
+        if pause:
+            state.pause_from_ms, state.pause_until_ms = pause
     (
         state.missing_targets, state.transfers_lost, state.refused_transfers, state.refused_routes,
         dead_lettered_for, gone_for,

@@ -8,6 +8,7 @@ from simulation.node.checker.deliveries import check_duplicates, check_invented,
 from simulation.node.checker.edges import check_edges
 from simulation.node.checker.leases import check_leases, check_lingering
 from simulation.node.checker.loss import check_answered, check_lost
+from simulation.node.checker.recurring import check_recurring
 from simulation.node.checker.scopes import check_scopes
 from simulation.node.checker.streams import check_streams
 from simulation.node.checker.tolerance import Tolerance
@@ -33,6 +34,7 @@ __all__ = [
     "check_lingering",
     "check_lost",
     "check_order",
+    "check_recurring",
     "check_refused",
     "check_retries",
     "check_scopes",
@@ -56,6 +58,7 @@ def check(history: History, topology: Topology, tolerance: Tolerance) -> list[Vi
         *check_early(history, topology, tolerance),
         *check_due(history, topology, tolerance),
         *check_cancels(history, tolerance),
+        *check_recurring(history, tolerance),
         *check_scopes(history, topology),
         *check_retries(history, topology),
         *check_late(history, topology, tolerance),

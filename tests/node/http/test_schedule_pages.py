@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
 from urllib.parse import quote
+from zoneinfo import ZoneInfo
 
 import pika
 import pytest
@@ -13,6 +16,7 @@ from click.testing import CliRunner, Result
 from mayfly.node.catalog import SetPermissions
 from mayfly.node.command_line import main
 from tests.node.http.real_node import NOT_FOUND, Node
+from tests.waiting import wait_for
 
 HOUR_MS = 3_600_000
 PATH = "/api/mayfly/queues/%2F/mine%20q/scheduled"
@@ -139,3 +143,29 @@ def test_s4_by_the_command_line(node: Node, queue: str) -> None:
     assert command(node, "reschedule", queue, "b", "--in", "10").output == "'b' is rescheduled\n"
     assert command(node, "reschedule", queue, "b").exit_code == 2
     assert command(node, "list", "none").exit_code == 1
+
+
+def test_s6_what_recurs_is_listed_with_its_schedule_and_when_it_comes_next(node: Node, queue: str) -> None:
+    """S6, S4: over HTTP and by the command; cancelled like all that waits."""
+    headers = {"x-schedule": "0 9 * * MON-FRI", "x-schedule-time-zone": "Europe/Berlin"}
+    for message_id, said in (("daily", headers), ("often", {"x-schedule": "@every 1000h"})):
+        properties = pika.BasicProperties(message_id=message_id, headers=said)
+        node.channel.basic_publish("", queue, b"body", properties)
+
+    def rows() -> dict[str, dict[str, Any]]:
+        status, content = node.ask("GET", PATH)
+        assert status == 200
+        return {row["message_id"]: row for row in content["messages"] if row["schedule"]}
+
+    wait_for(lambda: rows()["daily"]["due_ms"] is not None, "the leader's decision")
+    daily, often = rows()["daily"], rows()["often"]
+    assert (daily["schedule"], daily["time_zone"]) == ("0 9 * * MON-FRI", "Europe/Berlin")
+    assert datetime.fromtimestamp(daily["due_ms"] / 1000, ZoneInfo("Europe/Berlin")).strftime("%H:%M:%S") == "09:00:00"
+    assert (often["schedule"], often["time_zone"]) == ("@every 1000h", "")
+    assert 999 * HOUR_MS < often["due_in_ms"] <= 1000 * HOUR_MS
+    assert ids(node, "?message_id=daily") == ["daily"]
+    listed = command(node, "list", queue).output
+    assert "0 9 * * MON-FRI" in listed
+    assert "Europe/Berlin" in listed
+    assert command(node, "cancel", queue, "daily").exit_code == 0
+    assert list(rows()) == ["often"]
