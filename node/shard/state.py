@@ -96,6 +96,7 @@ class State:
         "queue_changes",
         "queue_expired",
         "queues",
+        "redrives",
         "refused_routes",
         "refused_transfers",
         "released",
@@ -150,6 +151,8 @@ class State:
         self.lease_timers = Timers()
         self.unserved = Backlog()
         self.returning = Backlog()
+        self.redrives: dict[int, Queue] = {}
+        """Queues with a redrive, or that had one."""
         self.queue_changes = 0
         self.overfull = Backlog()
         # Of this replica.
