@@ -94,7 +94,8 @@ class Redrives:
         if not isinstance(record, QueueRecord):
             return record
         await self._freshness.of_queue(vhost, queue)
-        rows = (await self._sources.ask({record.shard: [record.id]}, _Redrives)).found.get(record.shard)
+        wanted: dict[int, list[int] | None] = {record.shard: [record.id]}
+        rows = (await self._sources.ask(wanted, _Redrives)).found.get(record.shard)
         if rows is None:
             return _unknown(record)
         return HTTPStatus.OK, _shown(record, rows[0]) if rows else {**_name(record), "state": "none"}

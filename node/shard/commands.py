@@ -623,8 +623,8 @@ def encode_cross(queue_id: int, up_to: int) -> bytes:
 def encode_move_out(queue_id: int, target_shard: int) -> bytes:
     """MOVE_OUT (leader): the queue leaves for another shard. From feature level LEVEL_QUEUE_MOVES on.
 
-    No-op for one that has left, is still arriving, is being redriven or is not here, and while more dead letters wait for room in it than
-    an entry may deal with.
+    No-op for one that has left, is still arriving, is redriven or not here, and while more dead letters wait for room
+    in it than an entry may deal with.
     """
     return NUMBERED_HEAD.pack(MOVE_OUT, queue_id, target_shard)
 

@@ -4,7 +4,7 @@ The shard never looks at content, so which message moves where is decided by its
 names the messages in REDRIVE commands (`node.shard.redriving`).
 """
 
-from typing import Final
+from typing import Any, Final
 
 from mayfly.node.shard.errors import ShardError
 
@@ -121,28 +121,22 @@ class Redrive:
         ]
 
 
-def redrive_of(row: list[object]) -> Redrive:
+def redrive_of(row: Any) -> Redrive:
     """What `Redrive.row` has written. ShardError where it is none."""
     try:
-        (
-            redrive_id, terms, per_second, started_ms, changed_ms, waiting, state, moved, stayed, step, paid_us, place_row,
-        ) = row
-        assert isinstance(redrive_id, int) and isinstance(terms, bytes) and isinstance(per_second, int)
-        assert isinstance(started_ms, int) and isinstance(changed_ms, int) and isinstance(waiting, int)
-        assert isinstance(state, int) and isinstance(moved, int) and isinstance(stayed, int)
-        assert isinstance(step, int) and isinstance(paid_us, int) and isinstance(place_row, list)
-    except (AssertionError, TypeError, ValueError) as error:
+        redrive_id, terms, per_second, started_ms, changed_ms, waiting, state, moved, stayed, step, paid_us, at = row
+        found = Redrive(redrive_id, terms, per_second, started_ms, waiting)
+        found.changed_ms = changed_ms
+        found.state = state
+        found.moved = moved
+        found.stayed = stayed
+        found.step = step
+        found.paid_us = paid_us
+        if at:
+            is_back, priority, index, offset = at
+            found.place = Place(is_back, priority, index, offset)
+    except (TypeError, ValueError) as error:
         raise ShardError(f"{row!r} is no redrive") from error
-    if not 0 <= state <= CANCELLED:
-        raise ShardError(f"a redrive in the unknown state {state}")
-    found = Redrive(redrive_id, terms, per_second, started_ms, waiting)
-    found.changed_ms = changed_ms
-    found.state = state
-    found.moved = moved
-    found.stayed = stayed
-    found.step = step
-    found.paid_us = paid_us
-    if place_row:
-        is_back, priority, index, offset = place_row
-        found.place = Place(bool(is_back), priority, index, offset)
+    if not 0 <= found.state <= CANCELLED:
+        raise ShardError(f"a redrive in the unknown state {found.state}")
     return found

@@ -69,9 +69,8 @@ def _place_behind(line: Line, place: Place) -> int:
             return passed
     for piece in line.packed:
         if isinstance(piece, Packed) and piece.may_hold(place.index, place.index):
-            within = 0
-            for index, offset in zip(piece.column(INDEX), piece.column(OFFSET), strict=True):
-                within += 1
+            columns = zip(piece.column(INDEX), piece.column(OFFSET), strict=True)
+            for within, (index, offset) in enumerate(columns, 1):
                 if index == place.index and offset == place.offset:
                     return passed + within
         passed += piece.count

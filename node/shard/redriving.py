@@ -1,7 +1,8 @@
-"""How messages leave a queue for where they came from, or elsewhere (RULES R1): START_REDRIVE, CHANGE_REDRIVE, REDRIVE.
+"""How messages leave a queue for where they came from, or for elsewhere (RULES R1): the commands of redrives.
 
-A message that moves is a dead letter on its way (`node.shard.dead_letters`): one entry takes it out of its queue and
-puts it into queues of this shard and into the lanes of others, so it is exactly once in one of them (D6), in order (D7).
+A message that moves is as a dead letter on its way (`node.shard.dead_letters`): one entry takes it out of its queue and
+puts it into queues of this shard and into the lanes of others. So it is exactly once in one of them (D6), and in order
+(D7).
 """
 
 from collections import deque
@@ -156,7 +157,7 @@ def _wanted(state: State, position: int, end: int, count: int) -> "tuple[dict[Ke
         if position > end:
             raise ShardError(f"REDRIVE of a message reaches to {position}, its batch to {end}")
         targets = unpack_numbers(data, targets_at, locals_, content_at)
-        if (locals_ or remotes) and all([target in state.queues for target in targets]):
+        if (locals_ or remotes) and all(target in state.queues for target in targets):
             wanted[(index, offset)] = _Leaving(
                 targets_at, locals_, remotes, content_at, key_length, header_length, body_length
             )

@@ -470,11 +470,8 @@ class Shard:
 
     def redrives(self) -> list[tuple[Queue, Redrive]]:
         """The queues that are or were redriven, with the last redrive of each. Not to be changed."""
-        found = []
-        for queue in self._state.redrives.values():
-            if queue.redrive is not None:
-                found.append((queue, queue.redrive))
-        return found
+        queues = self._state.redrives.values()
+        return [(queue, queue.redrive) for queue in queues if queue.redrive is not None]
 
     def running_redrives(self) -> list[tuple[Queue, Redrive]]:
         """Those of them for which something is to be done."""

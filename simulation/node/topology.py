@@ -55,12 +55,12 @@ def delay_queue(exchange: str) -> str:
 
 @dataclass(slots=True)
 class Topology:
-    """All queues of a run by name, and the exchanges between them. Streams have clients and a judge of their own, who
-    declare them."""
+    """All queues of a run by name, and the exchanges between them. Streams and the queues of a redrive have clients and
+    a judge of their own, who declare them."""
 
     queues: dict[str, QueuePlan] = field(default_factory=dict)
     exchanges: dict[str, ExchangePlan] = field(default_factory=dict)
-    streams: tuple[str, ...] = ("streamed",)
+    apart: tuple[str, ...] = ("streamed", "redriven.work", "redriven.dead")
 
     @classmethod
     def of(cls, queues: Iterable[QueuePlan], exchanges: Iterable[ExchangePlan] = ()) -> Topology:

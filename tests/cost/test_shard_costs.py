@@ -44,6 +44,8 @@ class Modules:
         self.settings = self.copy.module("mayfly.node.shard.settings")
         self.message_id = self.copy.module("mayfly.node.shard.message_id")
         self.message = self.copy.module("mayfly.node.shard.message")
+        self.redrives = self.copy.module("mayfly.node.shard.redrive_commands")
+        self.redrive = self.copy.module("mayfly.node.shard.redrive")
         self.shard = self.copy.module("mayfly.node.shard.shard")
         self.copy.module("mayfly.node.shard.queues").RELEASED_PER_ENTRY = BOUND
 
@@ -632,6 +634,41 @@ def with_death(world: World) -> None:
             return
         world.lead(world.c.encode_expire_due())
     raise AssertionError("nothing died")
+
+
+@act("START_REDRIVE")
+def start_redrive(world: World) -> Callable[[], object]:
+    return by_session(world, world.modules.redrives.encode_start_redrive(BIG, b"terms", 0))
+
+
+@act("CHANGE_REDRIVE")
+def pause_redrive(world: World) -> Callable[[], object]:
+    start_redrive(world)()
+    return by_session(world, world.modules.redrives.encode_change_redrive(BIG, world.modules.redrives.PAUSE))
+
+
+def redrive(world: World, place: Callable[[list[Any]], Any]) -> Callable[[], object]:
+    """One message of the longest line moves, that in this place."""
+    world.entry(world.publish(BIG))
+    start_redrive(world)()
+    lines = [line.live() for line in world.shard.queue(BIG).lines() if line.count()]
+    it = place(max(lines, key=len)) if lines else None
+    content = world.c.LetterContent(b"\0\1k", b"h", b"body")
+    index, offset = (1, 0) if it is None else (it.index, it.offset)
+    redriven = [world.modules.redrives.Redriven(index, offset, (BESIDE,), (), content)]
+    redrive_id = world.shard.queue(BIG).redrive.redrive_id
+    at = world.modules.redrive.Place(False, 0, 0, 0)
+    return by_leader(world, world.modules.redrives.encode_redrive(BIG, redrive_id, 1, redriven, 0, at, False))
+
+
+@act("REDRIVE")
+def redrive_the_first(world: World) -> Callable[[], object]:
+    return redrive(world, lambda line: line[0])
+
+
+@act("REDRIVE")
+def redrive_one_in_the_middle(world: World) -> Callable[[], object]:
+    return redrive(world, lambda line: line[len(line) // 2])
 
 
 @act("ROUTE")

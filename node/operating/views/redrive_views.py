@@ -33,7 +33,7 @@ class RedrivePlace(NamedTuple):
     up_to_ms: int
     is_back: bool = False
     priority: int = 0
-    index: int = -1
+    entry: int = -1
     """-1: nothing was looked at yet."""
     offset: int = 0
 
@@ -121,7 +121,7 @@ def preview_steps(
     found = _Found(shown)
     looked = 0
     while True:
-        at = None if place.index < 0 else Place(place.is_back, place.priority, place.index, place.offset)
+        at = None if place.entry < 0 else Place(place.is_back, place.priority, place.entry, place.offset)
         ahead = ahead_of(queue, at, place.up_to_ms)
         if not ahead.messages:
             yield found.part(None)
@@ -129,7 +129,7 @@ def preview_steps(
         for message in ahead.messages:
             found.add(message, judge.judge(queue, redrive, terms, message, time_ms), redrive.started_ms)
             is_back, priority = ahead.name
-            place = place._replace(is_back=is_back, priority=priority, index=message.index, offset=message.offset)
+            place = place._replace(is_back=is_back, priority=priority, entry=message.index, offset=message.offset)
             looked += 1
             if looked >= most or entries.bytes_read >= BYTES_READ:
                 yield found.part(place)

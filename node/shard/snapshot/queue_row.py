@@ -54,7 +54,7 @@ def queue_row(queue: Queue, terms: int, columns: MessageColumns) -> list[object]
 
 
 def _special_rows(queue: Queue, columns: MessageColumns) -> list[object]:
-    """What most queues have not: of a move, of a stream, what is scheduled, and of a redrive; up to the last that there is."""
+    """What most queues have not: of a move, of a stream, what is scheduled, of a redrive; up to the last there is."""
     moving = [] if queue.moving is None else queue.moving.row()
     stream = [] if queue.stream is None else stream_row(queue.stream, columns)
     schedule = [] if queue.schedule is None else schedule_row(queue.schedule, columns)

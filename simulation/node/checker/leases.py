@@ -64,7 +64,7 @@ def check_lingering(history: History, topology: Topology, tolerance: Tolerance) 
     """A queue whose lease ran out well before the end of the run is gone by then (RULES L4, L6)."""
     violations: list[Violation] = []
     for name in history.present_at_end:
-        if name in topology.streams:
+        if name in topology.apart:
             continue
         if name not in topology.queues:
             violations.append(Violation("transient", f"{name} is still there, its connection is not"))

@@ -12,6 +12,7 @@ from mayfly.node.amqp.content import Content
 from mayfly.node.amqp.field_table import FieldTable
 from mayfly.node.catalog import Catalog, DeclareQueue
 from mayfly.node.dead_letter import (
+    DeathHistory,
     DeathWriter,
     RedriveRouter,
     RedriveTerms,
@@ -26,10 +27,11 @@ WRITER = DeathWriter()
 
 
 def message(**headers: Any) -> Content:
-    return Content(make_exchange_and_key("orders", "k"), build_header(Basic.Properties(headers=headers or None), 1), b"m")
+    header = build_header(Basic.Properties(headers=headers or None), 1)
+    return Content(make_exchange_and_key("orders", "k"), header, b"m")
 
 
-def die(content: Content, queue: str, reason: str = "expired") -> tuple[Content, tuple[tuple[str | None, str | None], ...]]:
+def die(content: Content, queue: str, reason: str = "expired") -> tuple[Content, DeathHistory]:
     dead = WRITER.write(content, queue, reason, 1, "", None)
     return dead.content(b"m"), dead.history
 
@@ -96,7 +98,9 @@ def test_d5_cycles_are_those_of_the_deaths_since(before: Any, since: Any, queue:
     for name, reason in before:
         content, _ = die(content, name, reason)
     content = redrive(content, "dead", queue="work")
-    alone, history, own = message(), (), ()
+    alone = message()
+    history: DeathHistory = ()
+    own: DeathHistory = ()
     for name, reason in since:
         assert is_cycle(history, name) == is_cycle(own, name)
         if is_cycle(own, name):

@@ -59,9 +59,9 @@ def _holds(node: Node, count: int) -> bool:
 
 
 def bodies(node: Node, queue: str) -> list[int]:
-    found = []
+    found: list[int] = []
     while True:
-        (method, properties, body) = node.channel.basic_get(queue, auto_ack=True)
+        (method, _, body) = node.channel.basic_get(queue, auto_ack=True)
         if method is None:
             return found
         found.append(int(body))

@@ -1,6 +1,7 @@
 """Redrives in a shard (RULES R1): who leaves, in which order, and how far it has come."""
 
 import random
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,8 @@ from mayfly.node.shard import commands
 from mayfly.node.shard.commands import LetterContent
 from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.message import Message
-from mayfly.node.shard.redrive import CANCELLED, DONE, PAUSED, RUNNING, Place, Redrive
+from mayfly.node.shard.queue import Queue
+from mayfly.node.shard.redrive import CANCELLED, DONE, PAUSED, RUNNING, Redrive
 from mayfly.node.shard.redrive_commands import (
     CANCEL,
     PAUSE,
@@ -28,6 +30,19 @@ from tests.node.shard.driver import Driver
 
 DEAD, WORK, OTHER = 1, 2, 3
 ELSEWHERE = (5, 77)
+
+
+Wants = Callable[[str], bool]
+
+
+def anything(_body: str) -> bool:
+    return True
+
+
+def queue_of(driver: Driver, queue: int = DEAD) -> Queue:
+    found = driver.shard.queue(queue)
+    assert found is not None
+    return found
 
 
 class Redriver:
@@ -48,12 +63,12 @@ class Redriver:
         content = LetterContent(b"\0\1k", b"h", self.driver.body(message).encode())
         return Redriven(message.index, message.offset, self.local, self.remote, content)
 
-    def command(self, wants=lambda body: True) -> bytes:
+    def command(self, wants: Wants = anything) -> bytes:
         """The next REDRIVE."""
-        queue = self.driver.shard.queue(DEAD)
-        redrive = queue.redrive
+        queue, redrive = queue_of(self.driver), self.redrive
         ahead = ahead_of(queue, redrive.place, redrive.started_ms)
-        going, stayed = [], redrive.stayed
+        going: list[Redriven] = []
+        stayed = redrive.stayed
         place = redrive.place
         if place is None or (place.is_back, place.priority) != ahead.name:
             place = ahead.place_of(None)
@@ -66,10 +81,10 @@ class Redriver:
         done = not ahead.messages
         return encode_redrive(DEAD, redrive.redrive_id, redrive.step + 1, going, stayed, place, done)
 
-    def step(self, wants=lambda body: True) -> None:
+    def step(self, wants: Wants = anything) -> None:
         self.driver.lead(self.command(wants))
 
-    def finish(self, wants=lambda body: True) -> None:
+    def finish(self, wants: Wants = anything) -> None:
         for _ in range(10_000):
             if self.redrive.state != RUNNING:
                 return
@@ -78,7 +93,7 @@ class Redriver:
 
     @property
     def redrive(self) -> Redrive:
-        redrive = self.driver.shard.queue(DEAD).redrive
+        redrive = queue_of(self.driver).redrive
         assert redrive is not None
         return redrive
 
@@ -99,7 +114,7 @@ def publish(driver: Driver, queue: int, bodies: range) -> None:
 
 
 def bodies(driver: Driver, queue: int) -> list[int]:
-    found = driver.shard.queue(queue)
+    found = queue_of(driver, queue)
     return [int(driver.body(message)) for line in found.lines() for message in line.live()]
 
 
@@ -114,7 +129,7 @@ def test_r1_everything_moves_in_order() -> None:
     redrive = redriver.redrive
     assert (redrive.state, redrive.moved, redrive.stayed) == (DONE, 10, 0)
     assert redrive.redrive_id == answer.redrive_id
-    assert driver.shard.queue(DEAD).ready_bytes == 0
+    assert queue_of(driver, DEAD).ready_bytes == 0
 
 
 def test_r1_what_does_not_match_stays_in_its_place() -> None:
@@ -175,7 +190,7 @@ def test_r1_one_that_skips_a_step_moves_nothing() -> None:
     later = Driver()
     later.shard, later.index, later.time_ms = copy, driver.index, driver.time_ms
     later.lead(second)
-    assert later.shard.queue(DEAD).ready_count() == 6
+    assert queue_of(later).ready_count() == 6
 
 
 def test_r1_who_was_taken_meanwhile_is_passed_over() -> None:
@@ -216,7 +231,7 @@ def test_t5_what_is_past_its_deadline_expires_instead() -> None:
     driver.lead(command)
     redriver.finish()
     assert bodies(driver, WORK) == [1]
-    assert driver.shard.queue(DEAD).expired == 1
+    assert queue_of(driver, DEAD).expired == 1
 
 
 def test_r1_a_ttl_of_its_own_counts_anew_in_the_target() -> None:
@@ -230,7 +245,7 @@ def test_r1_a_ttl_of_its_own_counts_anew_in_the_target() -> None:
     redriver = Redriver(driver)
     redriver.start()
     redriver.finish()
-    (message,) = driver.shard.queue(WORK).ready.live()
+    (message,) = queue_of(driver, WORK).ready.live()
     assert message.deadline_ms == driver.time_ms + 500
 
 
@@ -241,6 +256,7 @@ def test_r1_pause_resume_cancel() -> None:
     redriver.step()
     late = redriver.command()
     (paused,) = driver.run(encode_change_redrive(DEAD, PAUSE))
+    assert isinstance(paused, RedriveState)
     assert (paused.redrive_id, paused.state) == (started.redrive_id, PAUSED)
     driver.lead(late)
     assert bodies(driver, WORK) == [0, 1, 2], "what was given before the pause moves nothing after it"
@@ -248,9 +264,11 @@ def test_r1_pause_resume_cancel() -> None:
     assert isinstance(again, Refused)
     assert again.reason == IN_USE
     (resumed,) = driver.run(encode_change_redrive(DEAD, RESUME, started.redrive_id))
+    assert isinstance(resumed, RedriveState)
     assert resumed.state == RUNNING
     redriver.step()
     (cancelled,) = driver.run(encode_change_redrive(DEAD, CANCEL))
+    assert isinstance(cancelled, RedriveState)
     assert cancelled.state == CANCELLED
     assert bodies(driver, WORK) == [0, 1, 2, 3, 4, 5]
     assert redriver.redrive.moved == 6
@@ -323,10 +341,10 @@ def test_r1_a_queue_that_is_redriven_does_not_move() -> None:
     redriver = Redriver(driver)
     redriver.start()
     driver.lead(commands.encode_move_out(DEAD, 9))
-    assert not driver.shard.queue(DEAD).has_left
+    assert not queue_of(driver, DEAD).has_left
     redriver.finish()
     driver.lead(commands.encode_move_out(DEAD, 9))
-    assert driver.shard.queue(DEAD).has_left
+    assert queue_of(driver, DEAD).has_left
     (answer,) = driver.run(encode_start_redrive(DEAD, b"", 0))
     assert isinstance(answer, Moved)
 
@@ -396,8 +414,9 @@ def test_r1_long_lines_whoever_leaves_and_whenever_a_replica_is_made_anew(data: 
     assert moved == [body for body in range(count) if wants(str(body)) and body not in got]
     assert left == [body for body in range(count) if not wants(str(body)) and body not in got]
     assert redriver.redrive.moved == len(moved)
-    queue = driver.shard.queue(DEAD)
-    assert queue.ready_bytes == sum([message.body_length for line in queue.lines() for message in line.live()])
+    queue = queue_of(driver, DEAD)
+    sizes = [message.body_length for line in queue.lines() for message in line.live()]
+    assert queue.ready_bytes == sum(sizes)
     while driver.get(DEAD) is not None or driver.get(WORK) is not None:
         pass
     assert not driver.shard.live_entries()
