@@ -46,6 +46,7 @@ def redrive(content: Content, dead_in: str, **terms: Any) -> Content:
 
 
 def test_d5_deaths_before_a_redrive_make_no_cycle() -> None:
+    """Of a message that is redriven (R1)."""
     content, history = die(message(), "retry")
     content, history = die(content, "work")
     assert is_cycle(history, "retry")
