@@ -44,4 +44,6 @@ FORMING: Simulator[FormingScenario] = Simulator("forming", "clusters that form",
 OUTSIDER: Simulator[OutsiderScenario] = Simulator(
     "outsider", "whole nodes, judged from outside", draw_outsider, OutsiderRun
 )
-SIMULATORS: tuple[Simulator[Any], ...] = (RAFT, HOSTS, MACHINES, CLUSTERS, MOVES, REDRIVES, LEASES, FORMING, OUTSIDER)
+SIMULATORS: tuple[Simulator[Any], ...] = (
+    RAFT, HOSTS, MACHINES, CLUSTERS, MOVES, LEASES, FORMING, OUTSIDER, REDRIVES
+)  # fmt: skip
