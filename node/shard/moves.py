@@ -81,7 +81,7 @@ def move_out(state: State, queue_id: int, target_shard: int) -> None:
     state.overfull.remove(queue_id)
     queue.kept = False
     queue.redrive = None
-    state.redrives.pop(queue_id, None)
+    state.note_redrive(queue)
     lane.target_shard = target_shard
     moving.manifest_sequence = put_mark(state, queue, MANIFEST)
     state.touch(queue)

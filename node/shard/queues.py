@@ -299,7 +299,8 @@ def remove_queue(state: State, queue: Queue, reason: str) -> None:
     state.returning.remove(queue_id)
     state.past.add_counts(queue)
     del state.queues[queue_id]
-    state.redrives.pop(queue_id, None)
+    queue.redrive = None
+    state.note_redrive(queue)
     state.queue_changes += 1
     queue.deleted = True
     state.gone_for[reason or DROPPED] += 1

@@ -65,7 +65,7 @@ def _start(state: State, queue_id: int, terms: bytes, per_second: int) -> Result
         return Refused(NOT_READY)
     catch_up(state, queue)
     queue.redrive = Redrive(state.index, terms, per_second, state.time_ms, queue.ready_count())
-    state.redrives[queue_id] = queue
+    state.note_redrive(queue)
     return RedriveState(queue.redrive.redrive_id, RUNNING)
 
 
@@ -91,6 +91,7 @@ def change_redrive(state: State, position: int) -> Result:
         redrive.change(PAUSED, state.time_ms)
     elif form == RESUME and redrive.state == PAUSED:
         redrive.change(RUNNING, state.time_ms)
+    state.note_redrive(queue)
     return RedriveState(redrive.redrive_id, redrive.state)
 
 
@@ -136,6 +137,7 @@ def apply_redrive(state: State, position: int, end: int) -> int:
     redrive.note_moved(moved, state.time_ms)
     if flags & FLAG_DONE:
         redrive.change(DONE, state.time_ms)
+        state.note_redrive(queue)
     state.touch(queue)
     return after
 

@@ -24,7 +24,7 @@ from mayfly.node.shard.moves import move_in_command
 from mayfly.node.shard.outbox import Death, Lane
 from mayfly.node.shard.publish import apply_publish_later, apply_publishes
 from mayfly.node.shard.queue import UNLIMITED, Queue
-from mayfly.node.shard.redrive import RUNNING, Redrive
+from mayfly.node.shard.redrive import Redrive
 from mayfly.node.shard.results import GetResult
 from mayfly.node.shard.returns import settle_returning
 from mayfly.node.shard.room import ANY_ROOM, Room
@@ -475,7 +475,10 @@ class Shard:
 
     def running_redrives(self) -> list[tuple[Queue, Redrive]]:
         """Those of them for which something is to be done."""
-        return [(queue, redrive) for queue, redrive in self.redrives() if redrive.state == RUNNING]
+        if not self._state.redriving:
+            return []
+        queues = self._state.redriving.values()
+        return [(queue, queue.redrive) for queue in queues if queue.redrive is not None]
 
     def queue_statistics(self, queue_id: int) -> QueueStatistics | None:
         """Counts of one queue."""

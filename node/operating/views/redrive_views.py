@@ -5,6 +5,8 @@ import base64
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from mayfly.node.amqp.content import Content
 from mayfly.node.dead_letter import RedriveDecision, RedriveRouter, RedriveTerms, terms_of
 from mayfly.node.dead_letter.publisher_headers import as_shown
@@ -75,8 +77,12 @@ def encoded_terms(wish: RedriveWish) -> bytes:
 
 
 def shown_terms(encoded: bytes) -> dict[str, Any]:
-    """Target and filters as they were asked for, without those that were not."""
-    terms = terms_of(encoded)
+    """Target and filters as they were asked for, without those that were not; nothing where a later release has said
+    more than is known here."""
+    try:
+        terms = terms_of(encoded)
+    except msgspec.MsgspecError:
+        return {}
     shown: dict[str, Any] = {
         "target_queue": terms.queue, "target_exchange": terms.exchange, "target_routing_key": terms.routing_key,
         "reason": terms.reason, "from_queue": terms.origin, "routing_key": terms.key,

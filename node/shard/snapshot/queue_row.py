@@ -104,7 +104,7 @@ def restore_queue(
             raise ShardError(f"queue {queue_id} has a schedule without messages")
     if len(special_rows) > _REDRIVE:
         queue.redrive = redrive_of(special_rows[_REDRIVE])
-        state.redrives[queue_id] = queue
+        state.note_redrive(queue)
     consumers = queue.consumers
     consumers.single_active = single_active
     consumers.yields = single_active and state.level >= LEVEL_FAILED_DELIVERIES
