@@ -49,8 +49,9 @@ export function queueView({ user, names: [vhost, name], refresh: again }) {
   let before = null;
 
   async function refresh() {
-    const [queue, its] = await Promise.all([get(path), get(`${at("/api/queues", vhost, name)}/bindings`), redrive.refresh()]);
+    const [queue, its] = await Promise.all([get(path), get(`${at("/api/queues", vhost, name)}/bindings`)]);
     bindings.update(its);
+    await redrive.refresh(queue);
     show(about, [queue.durable ? "durable" : "transient", queue.exclusive && "exclusive",
       queue.auto_delete && "auto-delete", `in ${vhost}`].filter(Boolean).join(", "));
     facts.update({

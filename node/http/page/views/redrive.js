@@ -89,16 +89,12 @@ export function redriveSection(vhost, queue, done) {
     done();
   }
 
-  async function refresh() {
-    let redrive;
-    try {
-      redrive = await get(path);
-    } catch {
-      element.hidden = true; // a stream, one in a node's memory, or nothing that this user may read
-      return;
-    }
-    element.hidden = false;
-    show(progress, redrive.state === "none" ? "" : shown(redrive));
+  /** `of`: the queue, as the node has it. One in a node's memory, a stream, and what the user may not read have none. */
+  async function refresh(of) {
+    const isDurable = of.shard !== undefined && of.arguments?.["x-queue-type"] !== "stream";
+    const redrive = isDurable ? await get(path).catch(() => null) : null;
+    element.hidden = redrive === null;
+    if (redrive !== null) show(progress, redrive.state === "none" ? "" : shown(redrive));
   }
 
   function shown(redrive) {
