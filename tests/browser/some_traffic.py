@@ -69,8 +69,8 @@ def _dead_letters_to(exchange: str, key: str) -> dict[str, object]:
 
 def bury(amqp: Address, user: str, password: str, queue: str, count: int) -> None:
     """So many messages die in a durable queue, and go to one that is called NAME.dead."""
-    credentials = pika.PlainCredentials(user, password)
-    with pika.BlockingConnection(pika.ConnectionParameters(amqp.host, amqp.port, credentials=credentials)) as connection:
+    parameters = pika.ConnectionParameters(amqp.host, amqp.port, credentials=pika.PlainCredentials(user, password))
+    with pika.BlockingConnection(parameters) as connection:
         channel = connection.channel()
         channel.confirm_delivery()
         channel.queue_declare(f"{queue}.dead", durable=True)
