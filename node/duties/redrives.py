@@ -43,12 +43,13 @@ REDRIVES_PER_LOOK: Final = 4
 class _Progress:
     """Of one redrive, as far as this leader has come: what it has read ahead, and which step is under way."""
 
-    __slots__ = ("ahead", "at", "given_ms", "place", "redrive_id", "step", "terms")
+    __slots__ = ("ahead", "at", "given_ms", "place", "redrive_id", "step", "tag", "terms")
 
     def __init__(self, redrive_id: int, terms: RedriveTerms, step: int) -> None:
         self.redrive_id = redrive_id
         self.terms = terms
         self.step = step
+        self.tag = 0
         self.given_ms = 0
         self.ahead: Ahead | None = None
         self.at = 0
@@ -87,6 +88,7 @@ class Redrives:
         self._clock = clock
         self._judge = RedriveJudge(RedriveRouter(port.catalog), entry)
         self._life = 0
+        self._given = 0
         self.forget()
 
     def forget(self) -> None:
@@ -135,11 +137,16 @@ class Redrives:
             if now_ms - progress.given_ms < AGAIN_MS:
                 return
             progress.step, progress.ahead = redrive.step, None
+        elif redrive.tag != progress.tag:
+            # An earlier one, which came late, was this step: what was read ahead may not be what follows.
+            progress.ahead = None
         if queue.is_returning() or self._shard.in_lanes >= DEAD_LETTERS_ROUTED_AHEAD:
             return
         most = redrive.may_move(self._clock(now_ms), DEAD_LETTERS_PER_ENTRY)
         if not most:
             return
+        self._given += 1
+        progress.tag = self._given
         command = self._look(queue, redrive, progress, most, self._clock(now_ms))
         progress.step, progress.given_ms = redrive.step + 1, now_ms
         self._give(command)
@@ -184,7 +191,7 @@ class Redrives:
                 progress.place = ahead.place_of(message)
                 stayed += judged.fate != NOT_ITS_OWN
         return encode_redrive(
-            queue.queue_id, redrive.redrive_id, redrive.step + 1, going, stayed, progress.place, done
+            queue.queue_id, redrive.redrive_id, redrive.step + 1, going, stayed, progress.place, done, progress.tag
         )
 
     def _redriven(self, message: Message, judged: Judged) -> Redriven:

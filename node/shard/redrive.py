@@ -47,14 +47,14 @@ class Redrive:
     (``redrive_id``, ``started_ms``) are none of its business, so what it moves does not come round again, and what it
     moves is what a preview at its start has said. ``terms`` are the leader's: which messages go, and where to
     (`node.dead_letter.redrive`). ``waiting`` were ready at its start; ``moved`` have left, ``stayed`` were looked at
-    and do not match. ``step`` numbers the REDRIVE commands that were applied. ``paid_us``: up to when of the shard's
-    time, in microseconds, the rate is used up. ``state`` is one of RUNNING, PAUSED, DONE and CANCELLED, since
-    ``changed_ms``.
+    and do not match. ``step`` numbers the REDRIVE commands that were applied, ``tag`` is the leader's name of the last.
+    ``paid_us``: up to when of the shard's time, in microseconds, the rate is used up. ``state`` is one of RUNNING,
+    PAUSED, DONE and CANCELLED, since ``changed_ms``.
     """
 
     __slots__ = (
         "changed_ms", "moved", "paid_us", "per_second", "place", "redrive_id", "started_ms", "state", "stayed", "step",
-        "terms", "waiting",
+        "tag", "terms", "waiting",
     )  # fmt: skip
 
     def __init__(self, redrive_id: int, terms: bytes, per_second: int, started_ms: int, waiting: int) -> None:
@@ -68,6 +68,7 @@ class Redrive:
         self.moved = 0
         self.stayed = 0
         self.step = 0
+        self.tag = 0
         self.paid_us = started_ms * _US_PER_MS
         self.place: Place | None = None
 
@@ -116,7 +117,7 @@ class Redrive:
         place = self.place
         return [
             self.redrive_id, self.terms, self.per_second, self.started_ms, self.changed_ms, self.waiting, self.state,
-            self.moved, self.stayed, self.step, self.paid_us,
+            self.moved, self.stayed, self.step, self.tag, self.paid_us,
             [] if place is None else [place.is_back, place.priority, place.index, place.offset],
         ]
 
@@ -124,13 +125,15 @@ class Redrive:
 def redrive_of(row: Any) -> Redrive:
     """What `Redrive.row` has written. ShardError where it is none."""
     try:
-        redrive_id, terms, per_second, started_ms, changed_ms, waiting, state, moved, stayed, step, paid_us, at = row
+        redrive_id, terms, per_second, started_ms, changed_ms, waiting, state, moved, stayed, *steps = row
+        step, tag, paid_us, at = steps
         found = Redrive(redrive_id, terms, per_second, started_ms, waiting)
         found.changed_ms = changed_ms
         found.state = state
         found.moved = moved
         found.stayed = stayed
         found.step = step
+        found.tag = tag
         found.paid_us = paid_us
         if at:
             is_back, priority, index, offset = at

@@ -25,8 +25,8 @@ SET_RATE: Final = 3
 WHICHEVER: Final = 0
 """A CHANGE_REDRIVE that means the queue's redrive, whichever it is."""
 
-# kind, flags, count, queue, redrive, step, stayed, priority, index and offset of the place
-REDRIVE_HEAD: Final = Struct("<BBIQQQQIQQ")
+# kind, flags, count, queue, redrive, step, tag, stayed, priority, index and offset of the place
+REDRIVE_HEAD: Final = Struct("<BBIQQQQQIQQ")
 # index and offset of the message, key length, header length, body length, local targets, remote targets
 REDRIVEN_HEAD: Final = Struct("<QQHIIII")
 
@@ -66,17 +66,20 @@ def encode_change_redrive(queue_id: int, form: int, redrive_id: int = WHICHEVER,
 
 
 def encode_redrive(
-    queue_id: int, redrive_id: int, step: int, redriven: Sequence[Redriven], stayed: int, place: Place, done: bool
+    queue_id: int, redrive_id: int, step: int, redriven: Sequence[Redriven], stayed: int, place: Place, done: bool,
+    tag: int = 0,
 ) -> bytes:
     """REDRIVE (leader): these messages leave the queue and go on, in this order; with them and with ``stayed`` others,
-    in all, the redrive has looked at everything up to the ``place``; ``done``: it has looked at everything.
+    in all, the redrive has looked at everything up to the ``place``; ``done``: it has looked at everything. By the
+    ``tag`` the leader knows which of its commands was applied as this step.
 
     No-op unless the redrive is running and ``step`` is the one after its last. A message that is not ready any more, or
     whose targets in this shard are gone, is passed over. From feature level LEVEL_REDRIVES on."""
     flags = (FLAG_DONE if done else 0) | (FLAG_BACK if place.is_back else 0)
     parts = [
         REDRIVE_HEAD.pack(
-            REDRIVE, flags, len(redriven), queue_id, redrive_id, step, stayed, place.priority, place.index, place.offset
+            REDRIVE, flags, len(redriven), queue_id, redrive_id, step, tag, stayed, place.priority, place.index,
+            place.offset,
         )
     ]
     for each in redriven:

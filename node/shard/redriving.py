@@ -117,7 +117,7 @@ class _Leaving:
 def apply_redrive(state: State, position: int, end: int) -> int:
     """Apply the REDRIVE at ``position``; where it ends."""
     head = REDRIVE_HEAD.unpack_from(state.data, position)
-    _, flags, count, queue_id, redrive_id, step, stayed, priority, index, offset = head
+    _, flags, count, queue_id, redrive_id, step, tag, stayed, priority, index, offset = head
     wanted, after = _wanted(state, position + REDRIVE_HEAD.size, end, count)
     queue = state.queues.get(queue_id)
     redrive = None if queue is None else queue.redrive
@@ -126,6 +126,7 @@ def apply_redrive(state: State, position: int, end: int) -> int:
     if redrive.state != RUNNING or step != redrive.step + 1:
         return after
     redrive.step = step
+    redrive.tag = tag
     redrive.stayed = stayed
     redrive.place = Place((flags & FLAG_BACK) != 0, priority, index, offset)
     catch_up(state, queue)
@@ -224,8 +225,8 @@ def _take_from_anywhere(state: State, queue: Queue, line: Line, wanted: dict[Key
         return 0
     low, high = min(left), max(left)
     taken: list[Message] = []
-    items = _without(state, queue, line.items[line.head :], wanted, taken)
-    back = _without(state, queue, line.back, wanted, taken)
+    items = _without(state, queue, line.items[line.head :], low, high, wanted, taken)
+    back = _without(state, queue, line.back, low, high, wanted, taken)
     packed: deque[Packed | ReturningMessages] = deque()
     for piece in line.packed:
         if isinstance(piece, Packed) and piece.may_hold(low, high):
@@ -246,12 +247,13 @@ def _take_from_anywhere(state: State, queue: Queue, line: Line, wanted: dict[Key
 
 
 def _without(
-    state: State, queue: Queue, messages: list[Message], wanted: dict[Key, _Leaving], taken: list[Message]
+    state: State, queue: Queue, messages: list[Message], low: int, high: int, wanted: dict[Key, _Leaving],
+    taken: list[Message],
 ) -> list[Message]:
-    """The messages that stay; the others are added to those that are taken."""
+    """The messages that stay; the others, whose content is in entries from ``low`` to ``high``, are taken."""
     stay: list[Message] = []
     for message in messages:
-        if _is_wanted(state, queue, message, wanted):
+        if low <= message.index <= high and _is_wanted(state, queue, message, wanted):
             taken.append(message)
         else:
             stay.append(message)

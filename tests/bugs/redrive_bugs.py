@@ -71,6 +71,14 @@ REDRIVE_BUGS = [
         "assert not",
     ),
     Bug(
+        "takes a late redrive for its repeat",
+        "node/duties/redrives.py",
+        "        elif redrive.tag != progress.tag:\n",
+        "        elif redrive.tag < 0:\n",
+        _DUTY + "test_r1_a_command_that_comes_late_may_be_the_step_of_its_repeat",
+        "assert",
+    ),
+    Bug(
         "waits for no lane",
         "node/duties/redrives.py",
         " or self._shard.in_lanes >= DEAD_LETTERS_ROUTED_AHEAD:",

@@ -245,6 +245,26 @@ def test_r1_a_lost_command_is_given_again_and_a_late_one_moves_nothing(leader: L
     assert leader.bodies(leader.work) == list(range(20))
 
 
+def test_r1_a_command_that_comes_late_may_be_the_step_of_its_repeat(
+    leader: Leader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The repeat had more in it, and counts for nothing then: what it had besides is not left behind."""
+    for number in range(20):
+        leader.bury(number)
+    leader.start()
+    monkeypatch.setattr(redrives, "REDRIVE_LOOKS", 5)
+    leader.look()
+    (late,) = leader.given
+    leader.given.clear()
+    monkeypatch.setattr(redrives, "REDRIVE_LOOKS", 12)
+    leader.now_ms += AGAIN_MS
+    leader.look()
+    leader.driver.lead(late)
+    leader.run()
+    assert leader.bodies(leader.work) == list(range(20))
+    assert leader.redrive.state == DONE
+
+
 def test_r1_the_next_leader_goes_on(leader: Leader, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redrives, "REDRIVE_LOOKS", 3)
     for number in range(20):
