@@ -146,7 +146,7 @@ def test_r1_a_queue_is_redriven_after_a_preview(page: Browser, node: Nodes) -> N
     page.click("dialog button[type=submit]")
     page.wait("returned.dead is being redriven", "#told")
     page.wait("3 moved, 0 stayed of 3", "main")
-    page.wait("done", "main .tag")
+    page.wait("done", "main [role=status] .tag")
     wait_for(lambda: node.ready(1, "returned") == 3, "all are back")
 
 
