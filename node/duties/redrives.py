@@ -81,6 +81,10 @@ class Redrives:
         clock: Callable[[int], int],
     ) -> None:
         """`give`, `entry` and `clock` as in `node.duties.shard_duties`."""
+        self.looks: int = REDRIVE_LOOKS
+        """Messages that are looked at in one go."""
+        self.most_in_lanes: int = DEAD_LETTERS_ROUTED_AHEAD
+        """While so many wait for other queues nothing is moved. Tests lower these."""
         self._shard = shard
         self._port = port
         self._catalog = port.catalog
@@ -140,7 +144,7 @@ class Redrives:
         elif redrive.tag != progress.tag:
             # An earlier one, which came late, was this step: what was read ahead may not be what follows.
             progress.ahead = None
-        if queue.is_returning() or self._shard.in_lanes >= DEAD_LETTERS_ROUTED_AHEAD:
+        if queue.is_returning() or self._shard.in_lanes >= self.most_in_lanes:
             return
         most = redrive.may_move(self._clock(now_ms), DEAD_LETTERS_PER_ENTRY)
         if not most:
@@ -177,7 +181,7 @@ class Redrives:
         stayed = redrive.stayed
         looked = size = 0
         before = self._catalog.routing_steps(queue.vhost)
-        while looked < REDRIVE_LOOKS and len(going) < most and size < TRANSFER_BYTES:
+        while looked < self.looks and len(going) < most and size < TRANSFER_BYTES:
             message = progress.next()
             if message is None or self._catalog.routing_steps(queue.vhost) - before >= DEAD_LETTER_ROUTING_STEPS:
                 break

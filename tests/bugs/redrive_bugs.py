@@ -81,7 +81,7 @@ REDRIVE_BUGS = [
     Bug(
         "waits for no lane",
         "node/duties/redrives.py",
-        " or self._shard.in_lanes >= DEAD_LETTERS_ROUTED_AHEAD:",
+        " or self._shard.in_lanes >= self.most_in_lanes:",
         ":",
         _DUTY + "test_r1_it_waits_for_lanes_that_do_not_move",
         "assert",

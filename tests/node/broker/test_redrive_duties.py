@@ -12,7 +12,6 @@ from mayfly.node.amqp.content import Content
 from mayfly.node.catalog import Bind, Catalog, DeclareExchange, DeclareQueue, QueueDeclared, QueueRecord
 from mayfly.node.catalog.shard_settings import shard_settings
 from mayfly.node.dead_letter import DeathWriter, RedriveTerms
-from mayfly.node.duties import redrives
 from mayfly.node.duties.contents import content_of
 from mayfly.node.duties.redrives import AGAIN_MS, Redrives
 from mayfly.node.shard import commands
@@ -20,6 +19,7 @@ from mayfly.node.shard.message import Message
 from mayfly.node.shard.redrive import DONE, RUNNING, Redrive
 from mayfly.node.shard.redrive_commands import PAUSE, RESUME, encode_change_redrive, encode_start_redrive
 from mayfly.node.shard.room import ANY_ROOM, Room
+from mayfly.node.shard.settings import encode_terms
 from mayfly.node.shard.shard import Shard
 from tests.node.amqp.contents import make_exchange_and_key
 from tests.node.shard.driver import Driver
@@ -43,6 +43,7 @@ class Leader:
         self.now_ms = 5_000
         self.barriers: list[Any] = []
         self.holds_barriers = False
+        self.looks = 0
         self.writer = DeathWriter()
         self.dead = self.declare("dead")
         self.work = self.declare("work")
@@ -61,6 +62,8 @@ class Leader:
         self.driver.shard = shard
         self.given.clear()
         self.duty = Redrives(shard, self, self.given.append, self.data, lambda now_ms: self.driver.time_ms)
+        if self.looks:
+            self.duty.looks = self.looks
 
     def bury(
         self, number: int, queue: str = "work", reason: str = "expired", key: str = "k",
@@ -245,18 +248,16 @@ def test_r1_a_lost_command_is_given_again_and_a_late_one_moves_nothing(leader: L
     assert leader.bodies(leader.work) == list(range(20))
 
 
-def test_r1_a_command_that_comes_late_may_be_the_step_of_its_repeat(
-    leader: Leader, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_r1_a_command_that_comes_late_may_be_the_step_of_its_repeat(leader: Leader) -> None:
     """The repeat had more in it, and counts for nothing then: what it had besides is not left behind."""
     for number in range(20):
         leader.bury(number)
     leader.start()
-    monkeypatch.setattr(redrives, "REDRIVE_LOOKS", 5)
+    leader.duty.looks = 5
     leader.look()
     (late,) = leader.given
     leader.given.clear()
-    monkeypatch.setattr(redrives, "REDRIVE_LOOKS", 12)
+    leader.duty.looks = 12
     leader.now_ms += AGAIN_MS
     leader.look()
     leader.driver.lead(late)
@@ -265,8 +266,8 @@ def test_r1_a_command_that_comes_late_may_be_the_step_of_its_repeat(
     assert leader.redrive.state == DONE
 
 
-def test_r1_the_next_leader_goes_on(leader: Leader, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(redrives, "REDRIVE_LOOKS", 3)
+def test_r1_the_next_leader_goes_on(leader: Leader) -> None:
+    leader.looks = leader.duty.looks = 3
     for number in range(20):
         leader.bury(number, reason="rejected" if number % 2 else "expired")
     leader.start(reason="rejected")
@@ -311,25 +312,18 @@ def test_r1_the_rate_is_that_of_the_shards_clock(leader: Leader) -> None:
     assert leader.redrive.moved <= moved + 1, "what it may not move while it is paused it does not make up for"
 
 
-def test_r1_it_waits_for_lanes_that_do_not_move(leader: Leader, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(redrives, "DEAD_LETTERS_ROUTED_AHEAD", 1)
+def test_r1_it_waits_for_lanes_that_do_not_move(leader: Leader) -> None:
+    leader.duty.most_in_lanes = leader.duty.looks = 1
     full = leader.declare("full")
     settings = shard_settings(leader.catalog, full)
     settings.max_length, settings.overflow = 0, "reject-publish"
-    leader.driver.lead(commands.encode_update_queues(_terms(settings), [full.id]))
+    leader.driver.lead(commands.encode_update_queues(encode_terms(settings), [full.id]))
     for number in range(3):
         leader.bury(number)
-    monkeypatch.setattr(redrives, "REDRIVE_LOOKS", 1)
     leader.start(queue="full")
     leader.run()
     assert leader.bodies(leader.dead) == [1, 2]
     assert leader.redrive.state == RUNNING
-
-
-def _terms(settings: Any) -> bytes:
-    from mayfly.node.shard.settings import encode_terms
-
-    return encode_terms(settings)
 
 
 def test_r1_terms_that_cannot_be_read_are_cancelled(leader: Leader) -> None:
