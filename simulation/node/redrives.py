@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pamqp import commands
 
 from mayfly.cluster.group.group import Group
+from mayfly.cluster.log.batch import CorruptStore
 from mayfly.node.catalog import QueueRecord
 from mayfly.node.dead_letter import RedriveTerms
 from mayfly.node.operating.views.redrive_views import PreviewPart, preview_steps
@@ -136,6 +137,12 @@ class RedrivingOperator:
         redrive = self._redrive()
         return redrive is not None and redrive.state == DONE
 
+    def is_settled(self) -> bool:
+        """Whether all that it has moved has arrived besides."""
+        return self.is_done() and not any(
+            shard.has_lanes for program in self._programs() for shard in program.engine.shards.values()
+        )
+
     def _later(self) -> None:
         self._world.queue.after(_LOOK_US, self._look)
 
@@ -159,12 +166,16 @@ class RedrivingOperator:
         return self._count >= MESSAGES and now_us - self._steady_us >= SECOND_US // 2
 
     def _begin(self, seen: _Seen) -> None:
-        self.before = seen.numbers()
         engine, record = seen.program.engine, seen.record
-        steps = preview_steps(
-            engine, record.shard, record.id, self._terms, None, _EVERYTHING, _EVERYTHING, seen.program.machine.now_ms()
-        )
-        self.ahead = next(step for step in steps if step is not None)
+        now_ms = seen.program.machine.now_ms()
+        try:
+            self.before = seen.numbers()
+            steps = preview_steps(
+                engine, record.shard, record.id, self._terms, None, _EVERYTHING, _EVERYTHING, now_ms
+            )
+            self.ahead = next(step for step in steps if step is not None)
+        except (CorruptStore, LookupError):
+            return  # a disk that has lost something: its node finds out before long
         self._ask(record, encode_start_redrive(record.id, self._terms, self._rate))
 
     def _change(self, seen: _Seen) -> None:

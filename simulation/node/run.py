@@ -278,9 +278,8 @@ class Simulation(Run[Scenario]):
         if self.scenario.schedules:
             self.queue.run_until(self.queue.now_us + SECOND_US)
         if self.redriving is not None:
-            self._wait_for(REDRIVE_LATE_US, self.redriving.is_done)
+            self._wait_for(REDRIVE_LATE_US, self.redriving.is_settled)
             self.redriving.finish()
-            self.queue.run_until(self.queue.now_us + SECOND_US)
         self._wait_for_replicas()
 
     def _founded(self) -> None:
