@@ -804,8 +804,12 @@ GROWS: Final[dict[tuple[str, str], str]] = {
     ("LANE_CLOSED: lane_closed", "lane"): "releases all that waits in the lane",
     ("PUBLISH_KEPT: publish_kept", "a_stream"): "looks at each run of deadlines when another is made, once in 2048",
     ("DETACH: detach_and_return", "held"): "looks once at each message that comes back",
+    ("REDRIVE: redrive_the_first", "late"): "asks each piece of packed messages: what it names has died meanwhile",
 } | {
     ("UPDATE_QUEUES: update_retroactively", burden): "marks each piece of packed messages"
+    for burden in ("ready", "priority_levels", "late", "returned", "much_returning", "sources")
+} | {
+    ("REDRIVE: redrive_one_in_the_middle", burden): "asks each piece of packed messages whether it may be there"
     for burden in ("ready", "priority_levels", "late", "returned", "much_returning", "sources")
 } | {
     (command, "scheduled"): "looks at each run of what waits: of thousands of messages, but here of one"
