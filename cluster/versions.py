@@ -142,13 +142,16 @@ LEVEL_STREAMS: Final = 8
 """A queue may be a stream: the catalog takes the type, policies have keys for it, and ATTACH may say where in it a
 consumer begins."""
 
+LEVEL_REDRIVES: Final = 8
+"""Messages of a queue may be redriven (RULES R1): START_REDRIVE, CHANGE_REDRIVE, REDRIVE, and rows of such queues."""
+
 LEVEL_PIECES: Final = 8
 """Batches of sessions may be pieces of a large command (`cluster.group.pieces`), and while any are needed a group's
 state is of version 2."""
 
 SHARD_SNAPSHOT_WITH_SPECIAL_ROWS: Final = 11
-"""Of a shard's snapshot, where messages of a queue wait for their time, or a queue is a stream: with `LEVEL_SCHEDULES`
-and `LEVEL_STREAMS`."""
+"""Of a shard's snapshot, where messages of a queue wait for their time, a queue is a stream, or is or was redriven:
+with `LEVEL_SCHEDULES`, `LEVEL_STREAMS` and `LEVEL_REDRIVES`."""
 
 SHARD_SNAPSHOT_VERSION: Final = 9
 """The same where none has. All replicas have to read it, so another one comes with a level: this one with

@@ -102,6 +102,9 @@ DEAD_LETTERS_ROUTED_AHEAD: Final = 4000
 DEAD_LETTERS_UNDER_WAY: Final = 8000
 """Messages of one lane sent and not yet seen committed in the target."""
 
+REDRIVE_LOOKS: Final = 250
+"""Messages of a redriven queue that its leader looks at in one go: their headers are read, some milliseconds."""
+
 TRANSFER_BYTES: Final = 512 * KIB
 """Contents in one ROUTE or TRANSFER."""
 

@@ -12,6 +12,14 @@ from mayfly.node.dead_letter.death_headers import (
     DeathWriter,
 )
 from mayfly.node.dead_letter.due import DueDecision, decide_due
+from mayfly.node.dead_letter.redrive import (
+    Origin,
+    RedriveDecision,
+    RedriveRouter,
+    RedriveTerms,
+    origin_of,
+    terms_of,
+)
 from mayfly.node.dead_letter.routing import DeadLetterDecision, DeadLetterRouter, DeadLetterSource, may_go_to
 
 __all__ = [
@@ -28,7 +36,13 @@ __all__ = [
     "DeathHistory",
     "DeathWriter",
     "DueDecision",
+    "Origin",
+    "RedriveDecision",
+    "RedriveRouter",
+    "RedriveTerms",
     "decide_due",
     "is_cycle",
     "may_go_to",
+    "origin_of",
+    "terms_of",
 ]

@@ -35,6 +35,13 @@ QUEUE_EXPIRED: Final = "queue_expired"
 REASONS: Final = (EXPIRED, REJECTED, MAXLEN, DELIVERY_LIMIT, QUEUE_EXPIRED)
 """The causes of death (D2, L11)."""
 
+REDRIVE_COUNT: Final = "x-redrive-count"
+"""How often a message was redriven (RULES R1),"""
+REDRIVEN_FROM: Final = "x-redriven-from"
+"""the queue from which it was redriven last,"""
+REDRIVE_DEATHS: Final = "x-redrive-deaths"
+"""and how many deaths it had had by then."""
+
 _CACHED_MESSAGES: Final = 2048
 _LONGEST_CACHED_HEADER_BYTES: Final = 1024
 _GREATEST_COUNT: Final = 2**63 - 1
@@ -58,7 +65,8 @@ class DeadMessage:
     """A message as it goes to the dead-letter exchange, without its body; never changed.
 
     `exchange_and_key` and `header` are those of the new Content. `keys` are all the keys to route it by: the
-    first is the one consumers see, the others come from CC and BCC. `history` includes the new death.
+    first is the one consumers see, the others come from CC and BCC. `history` includes the new death, and none before
+    the last redrive (RULES R1).
     """
 
     __slots__ = ("exchange_and_key", "header", "history", "keys")
@@ -227,7 +235,24 @@ def _record_death(headers: FieldTable, death: _Death) -> DeathHistory:
     _set_summary(headers, "x-last-death-", death)
     headers.set(X_DEATH, array([table(record) for record in records]))
     headers.entries.sort(key=_entry_name)
-    return tuple([(_string(record, "queue"), _string(record, "reason")) for record in records])
+    return tuple([
+        (_string(record, "queue"), _string(record, "reason"))
+        for record in records[: _since_redrive(headers, records)]
+    ])
+
+
+def _since_redrive(headers: FieldTable, records: list[FieldTable]) -> int:
+    """How many of the deaths, newest first, may have been since the message was redriven: all, if it was not.
+
+    Each death since then is in one of the first so many tables. Where one has happened twice there are fewer, and
+    earlier ones count as well; but then somebody has rejected the message since, and no cycle goes past that (D5). A
+    client that writes this header itself has its message go in a circle so many times more, and then no longer.
+    """
+    before = headers.get(REDRIVE_DEATHS)
+    if before is None or not before.is_integer():
+        return len(records)
+    since = count_of(records) - before.integer()
+    return since if 0 < since < len(records) else len(records)
 
 
 def _with_earlier(death: _Death, earlier: FieldValue) -> list[FieldTable]:
@@ -262,6 +287,19 @@ def _set_summary(headers: FieldTable, prefix: str, death: _Death) -> None:
     headers.set(prefix + "exchange", long_string(death.exchange))
     headers.set(prefix + "queue", long_string(death.queue))
     headers.set(prefix + "reason", long_string(death.reason))
+
+
+def deaths_in(headers: FieldTable) -> list[FieldTable]:
+    """The tables of x-death, newest first, unless a client wrote it."""
+    value = headers.get(X_DEATH)
+    if value is None or value.tag != ARRAY or X_DEATH in marked(headers):
+        return []
+    return [each.table() for each in value.array() if each.tag == TABLE]
+
+
+def count_of(records: list[FieldTable]) -> int:
+    """How many deaths these tables stand for."""
+    return sum([_count(record) for record in records])
 
 
 def _count(record: FieldTable) -> int:

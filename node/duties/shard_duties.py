@@ -26,6 +26,7 @@ from mayfly.cluster.versions import LEVEL_FAILED_DELIVERIES
 from mayfly.node.catalog import Catalog, QueueRecord
 from mayfly.node.dead_letter import DeadLetterRouter, decide_due, may_go_to
 from mayfly.node.dead_letter.death_headers import PublishedContent
+from mayfly.node.duties.contents import content_of
 from mayfly.node.duties.lost_queues import LostQueues
 from mayfly.node.duties.port import DutyPort
 from mayfly.node.duties.recurrences import Recurrences
@@ -60,14 +61,6 @@ _ROUTES_PER_LOOK: Final = 2
 """ROUTEs decided in one go: more would keep the event loop too long, fewer would never be ahead of the log."""
 
 _UNROUTABLE: Final = (commands.PARKED, commands.DROPPED_UNROUTABLE)
-
-
-def content_of(data: bytes, message: Message) -> commands.LetterContent:
-    """The content of a message, cut from the payload of its entry."""
-    header = message.offset + message.key_length
-    body = header + message.header_length
-    end = body + message.body_length
-    return commands.LetterContent(data[message.offset : header], data[header:body], data[body:end], message.redelivered)
 
 
 class _LaneProgress:

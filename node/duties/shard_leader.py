@@ -5,6 +5,7 @@
     deaths, lanes, tombstones-> see `node.duties.shard_duties`
     policies                 -> see `node.duties.policy_duties`
     queues that move         -> see `node.duties.queue_moves`
+    queues that are redriven -> see `node.duties.redrives`
     catalog and shard differ -> see `node.duties.comparison`, after a barrier
 
 A new leader has nothing to take over: it looks at the shard, as soon as it has applied an entry of its own term.
@@ -18,6 +19,7 @@ from mayfly.node.duties.comparison import Comparison
 from mayfly.node.duties.policy_duties import PolicyDuties
 from mayfly.node.duties.port import DutyPort
 from mayfly.node.duties.queue_moves import QueueMoves
+from mayfly.node.duties.redrives import Redrives
 from mayfly.node.duties.shard_duties import ShardDuties
 from mayfly.node.shard import commands
 from mayfly.node.shard.shard import Shard
@@ -48,6 +50,7 @@ class ShardLeader:
         self._expiry_tick_ms = expiry_tick_ms
         self._duties = ShardDuties(shard, shard.shard_id, port, give, group.log.data, group.clock.current_ms)
         self._moves = QueueMoves(shard, port, give, group.clock.current_ms, self._duties.has_room)
+        self._redrives = Redrives(shard, port, give, group.log.data, group.clock.current_ms)
         self._policies = PolicyDuties(shard, port.catalog, give)
         self._forget()
 
@@ -63,6 +66,7 @@ class ShardLeader:
         self._queues_dropped = self._catalog.queues_dropped
         self._duties.forget()
         self._moves.forget()
+        self._redrives.forget()
         self._policies.forget()
 
     def tick(self, now_ms: int) -> None:
@@ -104,6 +108,7 @@ class ShardLeader:
         """Look at the shard, which is led here, and give what is due."""
         self._moves.perform(now_ms)
         self._duties.perform(now_ms)
+        self._redrives.perform(now_ms)
 
     @property
     def has_lanes(self) -> bool:

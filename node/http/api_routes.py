@@ -55,6 +55,7 @@ _CHECKS: Final = (
 )
 _PARAMETER: Final = "/api/parameters/{component}/{vhost}/{name}"
 _SCHEDULED: Final = "/api/mayfly/queues/{vhost}/{name}/scheduled"
+_REDRIVE: Final = "/api/mayfly/queues/{vhost}/{name}/redrive"
 _STREAM: Final = "/api/mayfly/queues/{vhost}/{name}/stream"
 _BETWEEN: Final = "/api/bindings/{vhost}/e/{source}/{kind}/{destination}"
 
@@ -176,6 +177,13 @@ ROUTES: Final[tuple[Route, ...]] = (
     Route("GET", _SCHEDULED, READERS, "schedules.list", "what waits for its time, in order of due times"),
     Route("DELETE", _SCHEDULED + "/{message_id}", READERS, "schedules.cancel", "cancel what waits under an id"),
     Route("PUT", _SCHEDULED + "/{message_id}", READERS, "schedules.reschedule", "have it due at another time"),
+    Route("GET", "/api/mayfly/redrives", READERS, "redrives.list", "redrives under way, and the last of each queue"),
+    Route("GET", "/api/mayfly/redrives/{vhost}", READERS, "redrives.list", "those of a vhost"),
+    Route("GET", _REDRIVE, READERS, "redrives.get", "how far the redrive of a queue has come"),
+    Route("POST", _REDRIVE, READERS, "redrives.start", "begin: back to where messages died, or to a target"),
+    Route("POST", _REDRIVE + "/preview", READERS, "redrives.preview", "what that would move, and the first of it"),
+    Route("PUT", _REDRIVE, READERS, "redrives.change", "pause, resume, another rate"),
+    Route("DELETE", _REDRIVE, READERS, "redrives.cancel", "cancel it"),
     Route("GET", _STREAM, READERS, "streams.get", "a stream's offsets, sizes, keys and what expires"),
     Route("GET", _STREAM + "/latest", READERS, "streams.latest", "the latest message of a routing key: ?key="),
     Route("DELETE", _STREAM + "/messages/{offset}", READERS, "streams.delete_message", "delete one message"),

@@ -30,6 +30,7 @@ from mayfly.node.http.operating import PAGES as OPERATOR_PAGES
 from mayfly.node.http.operating import OperatorPages
 from mayfly.node.http.outlook import OutlookPages
 from mayfly.node.http.page_queue import PageQueue
+from mayfly.node.http.redrives import RedrivePages
 from mayfly.node.http.routes import Routes
 from mayfly.node.http.schedules import SchedulePages
 from mayfly.node.http.sockets import HttpConnections
@@ -45,6 +46,7 @@ from mayfly.node.operating.ports.management import ManagementPort
 from mayfly.node.operating.ports.operator import OperatorPort
 from mayfly.node.operating.ports.outlook import OutlookPort
 from mayfly.node.operating.ports.parameters import ParametersPort
+from mayfly.node.operating.ports.redrives import RedrivePort
 from mayfly.node.operating.ports.schedules import SchedulePort
 from mayfly.node.operating.ports.status import StatusProvider
 from mayfly.node.operating.ports.streams import StreamPort
@@ -84,6 +86,7 @@ class PagePorts:
     schedules: SchedulePort | None = None
     outlook: OutlookPort | None = None
     streams: StreamPort | None = None
+    redrives: RedrivePort | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +209,8 @@ class HttpServer:
             handlers |= OutlookPages(ports.outlook, management).handlers()
         if ports.streams is not None:
             handlers |= StreamPages(ports.streams).handlers()
+        if ports.redrives is not None:
+            handlers |= RedrivePages(ports.redrives, management).handlers()
         gate = Gate(management)
         for route in ROUTES:
             handler = handlers.get(route.handler)

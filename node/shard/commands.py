@@ -39,6 +39,8 @@ CHANGE_SCHEDULED: Final = 18
 PUBLISH_KEPT: Final = 19
 DELETE_OFFSET: Final = 20
 PURGE_KEY: Final = 21
+START_REDRIVE: Final = 22
+CHANGE_REDRIVE: Final = 23
 EXPIRE_DUE: Final = 32
 EXPIRE_QUEUE: Final = 33
 ROUTE: Final = 34
@@ -56,11 +58,12 @@ MOVE_OUT: Final = 46
 MOVE_IN: Final = 47
 TRANSFER_MOVED: Final = 48
 NEXT_TIMES: Final = 49
+REDRIVE: Final = 50
 
 ANSWERING: Final = frozenset(
     (
         GET, ATTACH, DETACH, CREATE_QUEUE, TOUCH_QUEUE, PURGE, DELETE_QUEUE, NOOP, PUBLISH_GUARDED, TRANSACTION, CROSS,
-        DELETE_OFFSET, PURGE_KEY,
+        DELETE_OFFSET, PURGE_KEY, START_REDRIVE, CHANGE_REDRIVE,
     )
 )
 
@@ -123,6 +126,10 @@ GET_HEAD: Final = Struct("<BBQQ")
 ATTACH_HEAD: Final = Struct("<BBIQQi")
 # kind and number of a stream's Start, behind an ATTACH with FLAG_START, and behind its window if it has one
 START: Final = Struct("<BQ")
+# kind, messages a second, length of terms, queue
+START_REDRIVE_HEAD: Final = Struct("<BIIQ")
+# kind, form, messages a second, queue, redrive
+CHANGE_REDRIVE_HEAD: Final = Struct("<BBIQQ")
 # length of the routing key of a stream's messages, and it itself, behind all that with FLAG_KEY
 KEY_LENGTH: Final = Struct("<B")
 # bytes of the window, behind an ATTACH with FLAG_WINDOW
@@ -467,6 +474,7 @@ _SIZES: Final[dict[int, int]] = {
     TAKEN: TAKEN_HEAD.size,
     CROSS: NUMBERED_HEAD.size,
     DELETE_OFFSET: NUMBERED_HEAD.size,
+    CHANGE_REDRIVE: CHANGE_REDRIVE_HEAD.size,
 }
 """Commands of a session that are no longer than their head."""
 
@@ -494,6 +502,9 @@ def end_of(data: bytes, position: int) -> int:
         return after + KEY_LENGTH.size + data[after] if flags & FLAG_KEY else after
     if kind == PURGE_KEY:
         return position + PURGE_KEY_HEAD.size + data[position + 1]
+    if kind == START_REDRIVE:
+        terms_length: int = START_REDRIVE_HEAD.unpack_from(data, position)[2]
+        return position + START_REDRIVE_HEAD.size + terms_length
     if kind == CREATE_QUEUE:
         settings_length: int = SETTINGS_HEAD.unpack_from(data, position)[1]
         return position + SETTINGS_HEAD.size + settings_length
@@ -629,8 +640,8 @@ def encode_cross(queue_id: int, up_to: int) -> bytes:
 def encode_move_out(queue_id: int, target_shard: int) -> bytes:
     """MOVE_OUT (leader): the queue leaves for another shard. From feature level LEVEL_QUEUE_MOVES on.
 
-    No-op for one that has left, is still arriving or is not here, and while more dead letters wait for room in it than
-    an entry may deal with.
+    No-op for one that has left, is still arriving, is redriven or not here, and while more dead letters wait for room
+    in it than an entry may deal with.
     """
     return NUMBERED_HEAD.pack(MOVE_OUT, queue_id, target_shard)
 

@@ -62,7 +62,7 @@ def apply_route(state: State, position: int, end: int) -> int:
             # What was due has its TTL before it, what is dead has lost it (RULES S3, D4).
             ttl_ms = death.message.ttl_ms if death.reason == DUE else NO_TTL
             content = arriving(state, offset, key_length, header_length, body_length, marked, ttl_ms)
-            _move(state, content, targets_at, locals_, remotes, offset)
+            move_content(state, content, targets_at, locals_, remotes, offset)
             outbox.routed += 1
         elif death.reason == DUE:
             outbox.dropped_due += 1
@@ -86,7 +86,7 @@ def arriving(
     )
 
 
-def _move(state: State, content: Message, targets_at: int, locals_: int, remotes: int, end: int) -> None:
+def move_content(state: State, content: Message, targets_at: int, locals_: int, remotes: int, end: int) -> None:
     """Put the new content into queues of this shard and into the lanes of others: one entry does it all
     (RULES D6). A full queue of this shard that refuses it gets a lane as well, and so does what follows (D7, D8).
     """

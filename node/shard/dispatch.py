@@ -6,7 +6,16 @@ PUBLISH and SETTLE, of which there are most, are not among them: `node.shard.sha
 import struct
 
 from mayfly.cluster.group.sessions import SessionKey
-from mayfly.node.shard import commands, dead_letters, holders, moves, queues, recurring
+from mayfly.node.shard import (
+    commands,
+    dead_letters,
+    holders,
+    moves,
+    queues,
+    recurring,
+    redrive_commands,
+    redriving,
+)
 from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.message import GIVEN_BACK
 from mayfly.node.shard.packing import NUMBER_BYTES, unpack_numbers
@@ -87,6 +96,12 @@ def apply_client_command(
         _, length, queue_id, up_to = commands.PURGE_KEY_HEAD.unpack_from(data, position)
         after = key_at + length
         results.append(queues.purge_key(state, queue_id, _key(data, key_at, length, end), up_to))
+    elif kind == commands.START_REDRIVE:
+        _after(commands.START_REDRIVE_HEAD, position, end)
+        after = redriving.start_redrive(state, position, end, results)
+    elif kind == commands.CHANGE_REDRIVE:
+        after = _after(commands.CHANGE_REDRIVE_HEAD, position, end)
+        results.append(redriving.change_redrive(state, position))
     elif kind == commands.NOOP:
         after = position + 1
         results.append(Applied())
@@ -113,6 +128,9 @@ def apply_internal_command(state: State, kind: int, position: int, end: int) -> 
     if kind == commands.MOVE_IN:
         _after(commands.MOVE_HEAD, position, end)
         return moves.apply_move_in(state, position, end)
+    if kind == commands.REDRIVE:
+        _after(redrive_commands.REDRIVE_HEAD, position, end)
+        return redriving.apply_redrive(state, position, end)
     if kind == commands.UPDATE_QUEUES:
         terms_at = _after(commands.TERMS_HEAD, position, end)
         length: int

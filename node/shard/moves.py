@@ -45,6 +45,8 @@ def move_out(state: State, queue_id: int, target_shard: int) -> None:
         return
     if queue is None or queue.has_left or queue.is_arriving or queue.stream is not None:
         return
+    if queue.redrive is not None and queue.redrive.is_active:
+        return
     lane = state.outbox.lane(target_shard, queue_id)
     if queue.returns or len(lane.items) > state.returned_per_entry:
         return
@@ -80,6 +82,8 @@ def move_out(state: State, queue_id: int, target_shard: int) -> None:
     state.overfull.remove(queue_id)
     state.undecided.pop(queue_id, None)
     queue.kept = False
+    queue.redrive = None
+    state.note_redrive(queue)
     lane.target_shard = target_shard
     moving.manifest_sequence = put_mark(state, queue, MANIFEST)
     state.touch(queue)

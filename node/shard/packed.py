@@ -108,6 +108,15 @@ def raw_column(column: object, count: int) -> "tuple[int, array[int] | None]":
     return least, numbers
 
 
+def number_base(column: object) -> int:
+    """The least number of a ``pack_column``."""
+    if isinstance(column, int):
+        return column
+    assert isinstance(column, bytes)
+    least: int = _HEAD.unpack_from(column)[0]
+    return least
+
+
 def number_in(column: object, place: int) -> int:
     """The number in this place of a ``pack_column``, without a look at the others."""
     if isinstance(column, int):
@@ -133,7 +142,10 @@ class Packed:
     was asked for, and ``soonest_ms`` is the earliest deadline (RULES X2).
     """
 
-    __slots__ = ("_columns", "_held", "_with_ttl", "count", "order", "queue_ttl_ms", "size", "soonest_ms", "there")
+    __slots__ = (
+        "_columns", "_held", "_most_index", "_with_ttl", "count", "order", "queue_ttl_ms", "size", "soonest_ms",
+        "there",
+    )  # fmt: skip
 
     def __init__(
         self, size: int, columns: list[object], queue_ttl_ms: int = AS_PACKED, there: bytearray | None = None,
@@ -156,6 +168,7 @@ class Packed:
             if len(there) != size or self.count + there.count(0) != size or not self.count:
                 raise ShardError(f"{len(there)} places of {size} messages, {self.count} of them taken")
         self._with_ttl = -1
+        self._most_index = -1
 
     @property
     def columns(self) -> list[object]:
@@ -215,6 +228,14 @@ class Packed:
         numbers = list(self.column(number))
         least = min(numbers, default=0)
         return least, array("Q", [each - least for each in numbers])
+
+    def may_hold(self, low: int, high: int) -> bool:
+        """Whether the entries from ``low`` to ``high`` may have content of messages in it."""
+        column = self.columns[INDEX]
+        if self._most_index < 0:
+            least, above = raw_column(column, self.size)
+            self._most_index = least if above is None else least + max(above)
+        return number_base(column) <= high and low <= self._most_index
 
     def last(self, number: int) -> int:
         """The last of what stands in one column, of all that were packed."""

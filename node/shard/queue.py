@@ -11,6 +11,7 @@ from mayfly.node.shard.message import Message, deadline_ms
 from mayfly.node.shard.message_id import NO_DIGEST
 from mayfly.node.shard.moving import Moving
 from mayfly.node.shard.priority import place_of_default
+from mayfly.node.shard.redrive import Redrive
 from mayfly.node.shard.retiming import Retiming
 from mayfly.node.shard.retries import Retries
 from mayfly.node.shard.schedule import Schedule
@@ -70,6 +71,7 @@ class Queue(Counts):
     has ``retries`` what comes back does.
     ``stream``: what one has besides that is a stream (`node.shard.stream`); decided once, at its creation.
     ``expires_anywhere``: what is due leaves from wherever it is in the queue (RULES X2).
+    ``redrive``: the one that is under way, or was the last (RULES R1).
     ``kept`` says that the lease has run out and the queue stays until it is empty (RULES L11).
 
     A node has as many of these as the cluster has queues, and most of them are idle: what an idle queue does not need
@@ -104,6 +106,7 @@ class Queue(Counts):
         "ready",
         "ready_bytes",
         "received",
+        "redrive",
         "refuses",
         "retiming",
         "returned",
@@ -142,6 +145,7 @@ class Queue(Counts):
         self._settings: ShardQueueSettings | None = None
         self.terms_bytes = terms_bytes
         self.retiming: Retiming | None = None
+        self.redrive: Redrive | None = None
         self.stream: Stream | None = None
         if terms.is_stream:
             self.stream = Stream(piece, terms.key_index, -1 if terms.marker_ttl_ms is None else terms.marker_ttl_ms)

@@ -147,7 +147,7 @@ def purge(state: State, queue_id: int) -> Result:
     queue = state.queues.get(queue_id)
     if queue is None:
         return gone(state, queue_id)
-    elsewhere = _not_all_here(state, queue)
+    elsewhere = not_all_here(state, queue)
     if elsewhere is not None:
         return elsewhere
     if queue.stream is not None:
@@ -195,7 +195,7 @@ def purge_key(state: State, queue_id: int, key: bytes, up_to: int) -> Result:
     return PurgedKey(purged, 0 if found is None else found.count_to(up_to))
 
 
-def _not_all_here(state: State, queue: Queue) -> Moved | None:
+def not_all_here(state: State, queue: Queue) -> Moved | None:
     """The answer for a queue that has left, or is still arriving: what goes now must be all of it."""
     return Moved(queue.queue_id, state.shard_id) if queue.is_arriving else moved(queue)
 
@@ -223,7 +223,7 @@ def delete_queue(state: State, queue_id: int, if_unused: bool, if_empty: bool) -
     queue = state.queues.get(queue_id)
     if queue is None:
         return gone(state, queue_id)
-    elsewhere = _not_all_here(state, queue)
+    elsewhere = not_all_here(state, queue)
     if elsewhere is not None:
         return elsewhere
     if if_unused and (queue.consumers.count or (queue.moving is not None and queue.moving.guests)):
@@ -301,6 +301,8 @@ def remove_queue(state: State, queue: Queue, reason: str) -> None:
     state.undecided.pop(queue_id, None)
     state.past.add_counts(queue)
     del state.queues[queue_id]
+    queue.redrive = None
+    state.note_redrive(queue)
     state.queue_changes += 1
     queue.deleted = True
     state.gone_for[reason or DROPPED] += 1

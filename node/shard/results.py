@@ -11,6 +11,8 @@ DUPLICATE_CONSUMER: Final = "duplicate-consumer"
 FULL: Final = "full"
 NOT_HELD: Final = "not-held"
 NO_KEYS: Final = "no-keys"
+NO_REDRIVE: Final = "no-redrive"
+NOT_READY: Final = "not-ready"
 
 
 class Gone:
@@ -108,14 +110,24 @@ class Detached:
 
 
 class Refused:
-    """ATTACH, DELETE_QUEUE, TRANSACTION or PURGE_KEY refused: EXCLUSIVE, DUPLICATE_CONSUMER, IN_USE, NOT_EMPTY, FULL,
-    NOT_HELD or NO_KEYS. Nothing changed.
+    """ATTACH, DELETE_QUEUE, TRANSACTION, PURGE_KEY, START_REDRIVE or CHANGE_REDRIVE refused: EXCLUSIVE,
+    DUPLICATE_CONSUMER, IN_USE, NOT_EMPTY, FULL, NOT_HELD, NO_KEYS, NO_REDRIVE or NOT_READY. Nothing changed.
     """
 
     __slots__ = ("reason",)
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
+
+
+class RedriveState:
+    """Answer to START_REDRIVE and CHANGE_REDRIVE: which redrive it is, and in which state (`node.shard.redrive`)."""
+
+    __slots__ = ("redrive_id", "state")
+
+    def __init__(self, redrive_id: int, state: int) -> None:
+        self.redrive_id = redrive_id
+        self.state = state
 
 
 class Purged:
@@ -154,5 +166,5 @@ class Applied:
 
 Result = (
     Gone | Moved | Crossed | QueueCounts | GetResult | Attached | Detached | Refused | Purged | PurgedKey | Deleted
-    | Published | Applied
+    | Published | Applied | RedriveState
 )

@@ -26,6 +26,7 @@ from mayfly.node.shard.moves import move_in_command
 from mayfly.node.shard.outbox import Death, Lane
 from mayfly.node.shard.publish import apply_publish_later, apply_publishes
 from mayfly.node.shard.queue import UNLIMITED, Queue
+from mayfly.node.shard.redrive import Redrive
 from mayfly.node.shard.results import GetResult
 from mayfly.node.shard.returns import settle_returning
 from mayfly.node.shard.room import ANY_ROOM, Room
@@ -477,6 +478,23 @@ class Shard:
     def due_lag(self) -> ExpiryLag:
         """The same of what was scheduled and became ready."""
         return self._state.due_lag
+
+    @property
+    def in_lanes(self) -> int:
+        """How many things wait in lanes."""
+        return self._state.outbox.in_lanes
+
+    def redrives(self) -> list[tuple[Queue, Redrive]]:
+        """The queues that are or were redriven, with the last redrive of each. Not to be changed."""
+        queues = self._state.redrives.values()
+        return [(queue, queue.redrive) for queue in queues if queue.redrive is not None]
+
+    def running_redrives(self) -> list[tuple[Queue, Redrive]]:
+        """Those of them for which something is to be done."""
+        if not self._state.redriving:
+            return []
+        queues = self._state.redriving.values()
+        return [(queue, queue.redrive) for queue in queues if queue.redrive is not None]
 
     def queue_statistics(self, queue_id: int) -> QueueStatistics | None:
         """Counts of one queue."""

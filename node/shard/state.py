@@ -18,6 +18,7 @@ from mayfly.node.shard.orphans import AllOrphans
 from mayfly.node.shard.outbox import EXPIRED, REASONS, Outbox
 from mayfly.node.shard.priority import place_of
 from mayfly.node.shard.queue import Queue
+from mayfly.node.shard.redrive import RUNNING
 from mayfly.node.shard.stream import Stream
 from mayfly.node.shard.stream_keys import routing_key
 from mayfly.node.shard.timers import Timers
@@ -108,6 +109,8 @@ class State:
         "queue_changes",
         "queue_expired",
         "queues",
+        "redrives",
+        "redriving",
         "refused_routes",
         "refused_transfers",
         "released",
@@ -166,6 +169,10 @@ class State:
         self.lease_timers = Timers()
         self.unserved = Backlog()
         self.returning = Backlog()
+        self.redrives: dict[int, Queue] = {}
+        """Queues that are or were redriven, and..."""
+        self.redriving: dict[int, Queue] = {}
+        """...those for which something is to be done."""
         self.queue_changes = 0
         self.overfull = Backlog()
         # Of this replica.
@@ -280,6 +287,16 @@ class State:
             self.outbox.add(queue.queue_id, message, reason, self.time_ms, queue.settings)
         else:
             self.release(message.index, 1)
+
+    def note_redrive(self, queue: Queue) -> None:
+        """The queue's redrive has begun or gone, or is in another state."""
+        self.redrives.pop(queue.queue_id, None)
+        self.redriving.pop(queue.queue_id, None)
+        redrive = queue.redrive
+        if redrive is not None:
+            self.redrives[queue.queue_id] = queue
+            if redrive.state == RUNNING:
+                self.redriving[queue.queue_id] = queue
 
     def used(self, queue: Queue, use: str) -> None:
         """A use, one of USES, that renews the lease (RULES L2)."""

@@ -4,6 +4,7 @@ from mayfly.node.shard.counts import Counts
 from mayfly.node.shard.outbox import EXPIRED
 from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.recurring import UNDECIDED_MS
+from mayfly.node.shard.redrive import PAUSED
 from mayfly.node.shard.state import State
 
 
@@ -73,6 +74,10 @@ class ShardStatistics(Counts):
         "queues",
         "ready",
         "ready_bytes",
+        "redrive_left",
+        "redriven",
+        "redrives",
+        "redrives_paused",
         "refused_routes",
         "refused_transfers",
         "routed",
@@ -113,6 +118,15 @@ class ShardStatistics(Counts):
         self.refused_transfers = state.refused_transfers
         self.refused_routes = state.refused_routes
         self.queue_expired = state.queue_expired
+        self.redrives = self.redrives_paused = self.redriven = self.redrive_left = 0
+        for queue in state.redrives.values():
+            redrive = queue.redrive
+            if redrive is not None:
+                self.redriven += redrive.moved
+                if redrive.is_active:
+                    self.redrives += 1
+                    self.redrives_paused += redrive.state == PAUSED
+                    self.redrive_left += max(0, redrive.waiting - redrive.moved - redrive.stayed)
         self.orphans = 0
         for orphans in state.orphans.in_order():
             self.orphans += orphans.line.count()

@@ -19,7 +19,9 @@ from mayfly.node.shard.results import (
     Moved,
     Published,
     Purged,
+    PurgedKey,
     QueueCounts,
+    RedriveState,
     Refused,
 )
 
@@ -36,6 +38,8 @@ _STORED: Final = 10
 _PUBLISHED: Final = 11
 _MOVED: Final = 12
 _CROSSED: Final = 13
+_PURGED_KEY: Final = 14
+_REDRIVE: Final = 15
 
 
 class MalformedTravel(ValueError):
@@ -98,6 +102,10 @@ class Packer:
             return [_MOVED, result.queue_id, result.shard]
         if isinstance(result, Crossed):
             return [_CROSSED, result.up_to, result.done]
+        if isinstance(result, PurgedKey):
+            return [_PURGED_KEY, result.messages, result.left]
+        if isinstance(result, RedriveState):
+            return [_REDRIVE, result.redrive_id, result.state]
         raise TypeError(f"a result that cannot travel: {result!r}")
 
 
@@ -149,4 +157,8 @@ class Unpacker:
             return Moved(item[1], item[2])
         if kind == _CROSSED:
             return Crossed(item[1], item[2])
+        if kind == _PURGED_KEY:
+            return PurgedKey(item[1], item[2])
+        if kind == _REDRIVE:
+            return RedriveState(item[1], item[2])
         raise MalformedTravel(f"unknown result {kind!r}")

@@ -21,6 +21,7 @@ from mayfly.node.operating.outlook import Outlooks
 from mayfly.node.operating.own_token import OwnToken
 from mayfly.node.operating.parameters import Parameters
 from mayfly.node.operating.queues import Queues
+from mayfly.node.operating.redrives import Redrives
 from mayfly.node.operating.resources import Resources
 from mayfly.node.operating.schedules import Schedules
 from mayfly.node.operating.shard_sources import ShardSources
@@ -65,10 +66,11 @@ class Pages:
         topology = Topology(engine.catalog, acting)
         schedules = Schedules(engine, sources, questions, acting, now_ms)
         streams = Streams(engine, sources, questions, pump, now_ms)
+        redrives = Redrives(engine, sources, questions, freshness, pump, now_ms)
         tls_files = (settings.peer_tls, settings.amqp_tls, settings.http_tls)
         checks = HealthChecks(engine, self.view, [files.certificate for files in tls_files if files is not None])
         parameters = Parameters(engine.catalog, management, access)
         self.ports: PagePorts = PagePorts(
             self.view, operator, management, access, definitions, topology, checks, parameters, schedules,
-            outlooks, streams,
+            outlooks, streams, redrives,
         )

@@ -45,6 +45,7 @@ from simulation.node.membership import Operator, settled
 from simulation.node.moves import DELAYING, Mover, judge_moves
 from simulation.node.nodes import Acquaintance, SimulatedNode
 from simulation.node.recurring import Recurrer, Watcher
+from simulation.node.redrives import RedrivingOperator
 from simulation.node.scenario import SETUP_LIMIT_US, Scenario
 from simulation.node.streams import Appender, Reader
 from simulation.node.topology import QueuePlan
@@ -56,9 +57,11 @@ DRAIN_LATE_US = 3 * SECOND_US
 MOVES_LATE_US = (HELD_UP_MS + EARLIER_DEATHS_MS + 5_000) * MILLISECOND_US
 """So long may moves take from then on: they wait for dead letters that have no room before the queues are drained."""
 DUE_LATE_US = 5 * SECOND_US
+"""So long may messages wait for their time then, which may have come back a moment before."""
 RECURS_LONGER_US = 2_250_000
 """For so long behind the other clients' work messages recur, in a calm cluster."""
-"""So long may messages wait for their time then, which may have come back a moment before."""
+REDRIVE_LATE_US = 40 * SECOND_US
+"""So long may a redrive take then, of a queue whose messages died slowly."""
 OVERDUE_MS = 1_500
 """So long after its deadline, at most, a message is still in a queue in which messages expire anywhere: some ticks."""
 
@@ -106,6 +109,7 @@ class Simulation(Run[Scenario]):
         self._operator: Operator | None = None
         self._drainer: Drainer | None = None
         self._overdue: list[Violation] = []
+        self.redriving = RedrivingOperator(self.world, seed, self._programs) if scenario.redrives else None
         self._mover = Mover(self.queue, self.trace, self.history, seed, self.programs)
 
     def add_member(self, node: int, known: Acquaintance) -> None:
@@ -259,6 +263,8 @@ class Simulation(Run[Scenario]):
         self._operator = Operator(self, self.scenario.seed, changes, start + timeline.calm)
         self._operator.start()
         self._mover.start(self.scenario.moves, start)
+        if self.redriving is not None:
+            self.redriving.start()
         self.cluster.schedule([fault_at(fault, start) for fault in self.scenario.plan])
         self.queue.run_until(start + timeline.calm)
         self.cluster.calm_down((self.scenario.absent,) if self.scenario.absent else ())
@@ -274,6 +280,9 @@ class Simulation(Run[Scenario]):
         self._wait_for(DUE_LATE_US, self._nothing_is_to_be_due)
         if self.scenario.schedules:
             self.queue.run_until(self.queue.now_us + SECOND_US)
+        if self.redriving is not None:
+            self._wait_for(REDRIVE_LATE_US, self.redriving.is_settled)
+            self.redriving.finish()
         self._wait_for_replicas()
 
     def _founded(self) -> None:
@@ -450,6 +459,8 @@ class Simulation(Run[Scenario]):
         violations += self._judge_replicas()
         violations += self._overdue
         violations += judge_moves(self._programs())
+        if self.redriving is not None:
+            violations += self.redriving.judge()
         return violations
 
     def _wait_for(self, late_us: int, is_over: Callable[[], bool]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from random import Random
 
-from mayfly.cluster.versions import LEVEL_FEEDS, LEVEL_SCHEDULES
+from mayfly.cluster.versions import LEVEL_FEEDS, LEVEL_REDRIVES, LEVEL_SCHEDULES
 from mayfly.node.limits import CONSUMER_WINDOW_BYTES
 from simulation.cluster import faults
 from simulation.cluster.disk import DiskProfile
@@ -79,6 +79,8 @@ class Scenario:
     """Whether there is a queue whose consumer does not read most of the time."""
     streams: bool = False
     """Whether there is a stream, and clients for it."""
+    redrives: bool = False
+    """Whether there is a dead-letter queue that is redriven."""
     changes: tuple[Change, ...] = ()
     moves: tuple[Move, ...] = ()
     growth: tuple[Change, ...] = ()
@@ -191,6 +193,22 @@ def draw_moving(seed: int) -> Scenario:
     queues = tuple(sorted({*scenario.topology.queues, *delaying} - {"removed"}))
     moves = draw_moves(seed, queues, profile.shards, timeline.chaos, timeline.calm)
     return replace(scenario, node_profile=profile, moves=moves)
+
+
+def draw_redriving(seed: int) -> Scenario:
+    """The scenario of a seed, in which a dead-letter queue is redriven besides, and leaders change most of the time."""
+    scenario = draw_scenario(seed)
+    random, timeline = stream(seed, "redriving"), scenario.timeline
+    profile = replace(scenario.node_profile, level=max(scenario.node_profile.level, LEVEL_REDRIVES))
+    plan = list(scenario.plan)
+    if len(scenario.nodes) >= 3:
+        at_us = timeline.chaos + SECOND_US
+        while at_us < timeline.calm:
+            node = random.choice(scenario.nodes)
+            plan.append(Fault(at_us, faults.TRANSFER, (node,), 0, random.randrange(1, profile.shards + 1)))
+            at_us += round(random.expovariate(1 / (300 * MILLISECOND_US))) + 1
+    plan.sort(key=lambda fault: fault.at_us)
+    return replace(scenario, node_profile=profile, plan=tuple(plan), redrives=True)
 
 
 def with_limits(scenario: Scenario) -> Scenario:

@@ -55,12 +55,12 @@ def delay_queue(exchange: str) -> str:
 
 @dataclass(slots=True)
 class Topology:
-    """All queues of a run by name, and the exchanges between them. Queues `apart`, the stream and the one in which
-    messages recur, have clients and judges of their own; the clients declare them."""
+    """All queues of a run by name, and the exchanges between them. Queues `apart`, streams, the one in which messages
+    recur and those of a redrive, have clients and judges of their own; the clients declare them."""
 
     queues: dict[str, QueuePlan] = field(default_factory=dict)
     exchanges: dict[str, ExchangePlan] = field(default_factory=dict)
-    apart: tuple[str, ...] = ("streamed", "recurrent")
+    apart: tuple[str, ...] = ("streamed", "recurrent", "redriven.work", "redriven.dead")
 
     @classmethod
     def of(cls, queues: Iterable[QueuePlan], exchanges: Iterable[ExchangePlan] = ()) -> Topology:

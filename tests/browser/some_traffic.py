@@ -67,6 +67,18 @@ def _dead_letters_to(exchange: str, key: str) -> dict[str, object]:
     return {"x-dead-letter-exchange": exchange, "x-dead-letter-routing-key": key}
 
 
+def bury(amqp: Address, user: str, password: str, queue: str, count: int) -> None:
+    """So many messages die in a durable queue, and go to one that is called NAME.dead."""
+    parameters = pika.ConnectionParameters(amqp.host, amqp.port, credentials=pika.PlainCredentials(user, password))
+    with pika.BlockingConnection(parameters) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.queue_declare(f"{queue}.dead", durable=True)
+        channel.queue_declare(queue, durable=True, arguments=_dead_letters_to("", f"{queue}.dead"))
+        for number in range(count):
+            channel.basic_publish("", queue, b"%d" % number, pika.BasicProperties(delivery_mode=2, expiration="1"))
+
+
 def declare(amqp: Address, user: str, password: str, name: str) -> None:
     """Make a queue."""
     parameters = pika.ConnectionParameters(amqp.host, amqp.port, credentials=pika.PlainCredentials(user, password))

@@ -7,7 +7,7 @@ import pytest
 
 from tests.browser.browser import Browser
 from tests.browser.conftest import PASSWORD, USER, go, log_in
-from tests.browser.some_traffic import another_client, declare
+from tests.browser.some_traffic import another_client, bury, declare
 from tests.integration.nodes import Nodes
 from tests.waiting import BOUND_S, wait_for
 
@@ -128,6 +128,26 @@ def test_r3_a_policy_is_tried_before_it_is_set(page: Browser) -> None:
     page.wait("Nothing is set. 1 queues would have other settings", ".tried")
     page.wait("reservations", ".tried")
     assert not [row for row in page.texts("tbody tr") if row.startswith("on-trial")]
+
+
+def test_r1_a_queue_is_redriven_after_a_preview(page: Browser, node: Nodes) -> None:
+    """R1: the page says what would move, moves it, and shows how far it has come."""
+    bury(node.plan(1).amqp, USER, PASSWORD, "returned", 3)
+    wait_for(lambda: node.ready(1, "returned.dead") == 3, "all are dead")
+    go(page, "queues/%2F/returned.dead", "returned.dead")
+    fold_out(page, "Send messages back to where they died")
+    page.write("details[open] input[name=header]", "nonsense")
+    page.click("button", "Preview")
+    page.wait("a header is given as name=value", "details[open] [role=alert]")
+    page.write("details[open] input[name=header]", "")
+    page.click("button", "Preview")
+    page.wait("3 would move, 0 would stay: 3 to returned.", "details[open]")
+    page.click("button", "Start")
+    page.click("dialog button[type=submit]")
+    page.wait("returned.dead is being redriven", "#told")
+    page.wait("3 moved, 0 stayed of 3", "main")
+    page.wait("done", "main [role=status] .tag")
+    wait_for(lambda: node.ready(1, "returned") == 3, "all are back")
 
 
 def test_a_user_sees_what_the_tags_allow(page: Browser, node: Nodes) -> None:

@@ -21,6 +21,7 @@ from tests.bugs.memory_bugs import MEMORY_BUGS
 from tests.bugs.plan_bugs import PLAN_BUGS
 from tests.bugs.queue_bugs import QUEUE_BUGS
 from tests.bugs.raft_bugs import RAFT_BUGS
+from tests.bugs.redrive_bugs import REDRIVE_BUGS
 from tests.bugs.start_bugs import START_BUGS
 from tests.bugs.stream_bugs import STREAM_BUGS
 from tests.bugs.time_bugs import TIME_BUGS
@@ -28,7 +29,7 @@ from tests.bugs.transport_bugs import TRANSPORT_BUGS
 
 KINDS = (
     RAFT_BUGS, GROUP_BUGS, LOG_BUGS, HOST_BUGS, TIME_BUGS, QUEUE_BUGS, AMQP_BUGS, HTTP_BUGS, MEMORY_BUGS, START_BUGS,
-    TRANSPORT_BUGS, PLAN_BUGS, STREAM_BUGS,
+    TRANSPORT_BUGS, PLAN_BUGS, STREAM_BUGS, REDRIVE_BUGS,
 )  # fmt: skip
 BUGS = [bug for kind in KINDS for bug in kind]
 TRIED = [

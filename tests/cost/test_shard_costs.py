@@ -45,6 +45,8 @@ class Modules:
         self.message_id = self.copy.module("mayfly.node.shard.message_id")
         self.message = self.copy.module("mayfly.node.shard.message")
         self.recurring = self.copy.module("mayfly.node.shard.recurring")
+        self.redrives = self.copy.module("mayfly.node.shard.redrive_commands")
+        self.redrive = self.copy.module("mayfly.node.shard.redrive")
         self.shard = self.copy.module("mayfly.node.shard.shard")
         self.copy.module("mayfly.node.shard.queues").RELEASED_PER_ENTRY = BOUND
 
@@ -665,6 +667,41 @@ def with_death(world: World) -> None:
     raise AssertionError("nothing died")
 
 
+@act("START_REDRIVE")
+def start_redrive(world: World) -> Callable[[], object]:
+    return by_session(world, world.modules.redrives.encode_start_redrive(BIG, b"terms", 0))
+
+
+@act("CHANGE_REDRIVE")
+def pause_redrive(world: World) -> Callable[[], object]:
+    start_redrive(world)()
+    return by_session(world, world.modules.redrives.encode_change_redrive(BIG, world.modules.redrives.PAUSE))
+
+
+def redrive(world: World, place: Callable[[list[Any]], Any]) -> Callable[[], object]:
+    """One message of the longest line moves, that in this place."""
+    world.entry(world.publish(BIG))
+    start_redrive(world)()
+    lines = [line.live() for line in world.shard.queue(BIG).lines() if line.count()]
+    it = place(max(lines, key=len)) if lines else None
+    content = world.c.LetterContent(b"\0\1k", b"h", b"body")
+    index, offset = (1, 0) if it is None else (it.index, it.offset)
+    redriven = [world.modules.redrives.Redriven(index, offset, (BESIDE,), (), content)]
+    redrive_id = world.shard.queue(BIG).redrive.redrive_id
+    at = world.modules.redrive.Place(False, 0, 0, 0)
+    return by_leader(world, world.modules.redrives.encode_redrive(BIG, redrive_id, 1, redriven, 0, at, False))
+
+
+@act("REDRIVE")
+def redrive_the_first(world: World) -> Callable[[], object]:
+    return redrive(world, lambda line: line[0])
+
+
+@act("REDRIVE")
+def redrive_one_in_the_middle(world: World) -> Callable[[], object]:
+    return redrive(world, lambda line: line[len(line) // 2])
+
+
 @act("ROUTE")
 def route_here(world: World) -> Callable[[], object]:
     with_death(world)
@@ -798,15 +835,19 @@ GROWS: Final[dict[tuple[str, str], str]] = {
     ("LANE_CLOSED: lane_closed", "lane"): "releases all that waits in the lane",
     ("PUBLISH_KEPT: publish_kept", "a_stream"): "looks at each run of deadlines when another is made, once in 2048",
     ("DETACH: detach_and_return", "held"): "looks once at each message that comes back",
+    ("REDRIVE: redrive_the_first", "late"): "asks each piece of packed messages: what it names has died meanwhile",
 } | {
     ("UPDATE_QUEUES: update_retroactively", burden): "marks each piece of packed messages"
+    for burden in ("ready", "priority_levels", "late", "returned", "much_returning", "sources")
+} | {
+    ("REDRIVE: redrive_one_in_the_middle", burden): "asks each piece of packed messages whether it may be there"
     for burden in ("ready", "priority_levels", "late", "returned", "much_returning", "sources")
 } | {
     (command, "scheduled"): "looks at each run of what waits: of thousands of messages, but here of one"
     for command in (
         "PUBLISH_LATER: publish_later", "PUBLISH_LATER: publish_that_recurs_instead_of_another",
-        "NEXT_TIMES: tell_next_times", "EXPIRE_DUE: make_what_recurs_and_is_due", "PURGE: purge", "DELETE_QUEUE: delete", "DROP_QUEUE: drop",
-        "UPDATE_QUEUES: update_retroactively",
+        "NEXT_TIMES: tell_next_times", "EXPIRE_DUE: make_what_recurs_and_is_due", "PURGE: purge",
+        "DELETE_QUEUE: delete", "DROP_QUEUE: drop", "UPDATE_QUEUES: update_retroactively",
     )
 } | {
     ("RAISE_LEVEL: raise_level", burden): "looks at each queue, once in the life of a shard"

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from pika import BasicProperties
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import NackError, UnroutableError
 
@@ -132,6 +133,43 @@ def test_d6_d7_d8_dead_letters_wait_for_room_though_leaders_die(cluster: Nodes) 
         assert got == wanted
         wait_for(lambda: lane() == (0, ""), "the lane is empty")
         assert take(where, target) == []
+    cluster.heal()
+
+
+def redrive_of(nodes: Nodes, id: int, queue: str) -> dict[str, Any]:
+    """How far it has come, as a node has it; nothing while nobody knows."""
+    rows = json.loads(mayfly(nodes, id, "redrive", "list", "--json"))["redrives"]
+    return next((row for row in rows if row["queue"] == queue), {"state": "", "moved": 0})
+
+
+def test_r1_d6_d7_a_redrive_goes_on_though_its_leader_is_killed(cluster: Nodes) -> None:
+    """The source is led elsewhere. Each message comes back once, in order, and as many as the preview has said."""
+    with channel(cluster, 1) as declaring:
+        dead = declare_led_by(cluster, declaring, "buried", lambda leader: leader == 2)
+        arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead}
+        work = declare_led_by(cluster, declaring, "digging", led_by_another(cluster, dead), arguments)
+    wanted = [f"m{number}" for number in range(400)]
+    dying = BasicProperties(delivery_mode=2, expiration="1")
+    with channel(cluster, 3, confirms=True) as where:
+        for body in wanted:
+            where.basic_publish("", work, body.encode(), dying)
+        wait_for(lambda: cluster.ready(3, dead) == len(wanted), "all are dead")
+        ahead = json.loads(mayfly(cluster, 3, "redrive", "preview", dead, "--json"))
+        assert (ahead["moves"], ahead["stays"], ahead["complete"]) == (len(wanted), 0, True)
+        mayfly(cluster, 1, "redrive", "start", dead, "--rate", "100")
+        wait_for(lambda: redrive_of(cluster, 3, dead)["moved"] > 0, "the first have moved")
+        cluster.kill(2)
+        wait_for(lambda: redrive_of(cluster, 3, dead)["state"] == "done", "it is over")
+        assert redrive_of(cluster, 3, dead)["moved"] == len(wanted)
+        got: list[str] = []
+
+        def all_came() -> bool:
+            got.extend(take(where, work))
+            return len(got) >= len(wanted)
+
+        wait_for(all_came, "all of them")
+        assert got == wanted
+        assert take(where, work) == [] == take(where, dead)
     cluster.heal()
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from mayfly.cluster.group.sessions import KIND_INTERNAL, encode_batch
 from mayfly.node.amqp.content import Content
-from mayfly.node.duties.shard_duties import content_of
+from mayfly.node.duties.contents import content_of
 from mayfly.node.engine.engine import Engine
 from mayfly.node.limits import DEAD_LETTERS_PER_ENTRY
 from mayfly.node.numbers import is_transient

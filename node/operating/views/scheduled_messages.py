@@ -6,7 +6,7 @@ Ids and routing keys stand in the log, and are read from there for those that ar
 from typing import Final, NamedTuple
 
 from mayfly.node.amqp.content import Content
-from mayfly.node.duties.shard_duties import content_of
+from mayfly.node.duties.contents import content_of
 from mayfly.node.engine.engine import Engine
 from mayfly.node.operating.ports.schedules import MOST_LISTED, ScheduledWish
 from mayfly.node.operating.views.log_entries import LogEntries

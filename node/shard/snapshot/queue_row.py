@@ -10,6 +10,7 @@ from mayfly.node.shard.lease import USES, Lease
 from mayfly.node.shard.moving import Moving
 from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.recurring import find_undecided
+from mayfly.node.shard.redrive import redrive_of
 from mayfly.node.shard.retiming import Retiming
 from mayfly.node.shard.schedule import Schedule
 from mayfly.node.shard.settings import ShardQueueSettings
@@ -25,6 +26,7 @@ from mayfly.node.shard.state import State
 _MOVING: Final = 0
 _STREAM: Final = 1
 _SCHEDULE: Final = 2
+_REDRIVE: Final = 3
 
 
 def queue_row(queue: Queue, terms: int, columns: MessageColumns) -> list[object]:
@@ -53,11 +55,14 @@ def queue_row(queue: Queue, terms: int, columns: MessageColumns) -> list[object]
 
 
 def _special_rows(queue: Queue, columns: MessageColumns) -> list[object]:
-    """What most queues have not: of a move, of a stream, and what is scheduled; up to the last that there is."""
+    """What most queues have not: of a move, of a stream, what is scheduled, of a redrive; up to the last there is."""
     moving = [] if queue.moving is None else queue.moving.row()
     stream = [] if queue.stream is None else stream_row(queue.stream, columns)
-    if queue.schedule is not None:
-        return [moving, stream, schedule_row(queue.schedule, columns)]
+    schedule = [] if queue.schedule is None else schedule_row(queue.schedule, columns)
+    if queue.redrive is not None:
+        return [moving, stream, schedule, queue.redrive.row()]
+    if schedule:
+        return [moving, stream, schedule]
     if stream:
         return [moving, stream]
     return [moving] if moving else []
@@ -93,12 +98,15 @@ def restore_queue(
             reading = LineReading(line)
             yield from reading.read(state, written, pace)
             queue.ready_bytes += reading.body_bytes
-    if len(special_rows) > _SCHEDULE:
+    if len(special_rows) > _SCHEDULE and special_rows[_SCHEDULE]:
         queue.schedule = Schedule(state.messages_per_piece)
         yield from restore_schedule(state, queue.schedule, special_rows[_SCHEDULE], pace)
         if not queue.schedule.count:
             raise ShardError(f"queue {queue_id} has a schedule without messages")
         find_undecided(state, queue)
+    if len(special_rows) > _REDRIVE:
+        queue.redrive = redrive_of(special_rows[_REDRIVE])
+        state.note_redrive(queue)
     consumers = queue.consumers
     consumers.single_active = single_active
     consumers.yields = single_active and state.level >= LEVEL_FAILED_DELIVERIES

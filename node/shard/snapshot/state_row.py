@@ -65,9 +65,9 @@ def state_row(state: State, columns: MessageColumns) -> list[object]:
 def _version(state: State) -> int:
     """The oldest that says all of it: replicas of older releases have to read it."""
     waits = any(queue.stream is not None or queue.schedule is not None for queue in state.queues.values())
-    if waits or state.pause_until_ms:
-        # Whatever this shard was told: nobody schedules, or has streams, before the cluster is at that level. Pauses
-        # are noted from it on.
+    if waits or state.redrives or state.pause_until_ms:
+        # Whatever this shard was told: nobody schedules, redrives, or has streams, before the cluster is at that level.
+        # Pauses are noted from it on.
         return SHARD_SNAPSHOT_WITH_SPECIAL_ROWS
     if state.level >= LEVEL_FAILED_DELIVERIES:
         moves = any(queue.moving is not None for queue in state.queues.values())

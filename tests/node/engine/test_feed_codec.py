@@ -20,7 +20,9 @@ from mayfly.node.shard.results import (
     Moved,
     Published,
     Purged,
+    PurgedKey,
     QueueCounts,
+    RedriveState,
     Refused,
 )
 
@@ -95,6 +97,7 @@ RESULTS = st.sampled_from(
         None, Gone(4, "expired"), QueueCounts(3, 2, True), Published([0, 2]), Attached(2), Detached(), Refused("full"),
         Purged(9), Deleted(8), Applied(), GetResult(None, 0, 3, True), GetResult(message(2), 6, 1, False),
         GetResult(message(3, 30), 7, 0, False), Moved(4, 2), Crossed(7, True), Crossed(0, False),
+        PurgedKey(3, 4), RedriveState(8, 1),
     ]
 )  # fmt: skip
 EFFECTS = st.one_of(

@@ -10,6 +10,7 @@ import { count, exactly, octets, rate } from "../units.js";
 import { bindingsTable } from "./exchanges.js";
 import { getForm } from "./messages.js";
 import { publishForm } from "./publish.js";
+import { redriveSection } from "./redrive.js";
 
 const COUNTS = {
   enqueued: "Enqueued", delivered: "Delivered", acknowledged: "Acknowledged", expired: "Expired",
@@ -39,16 +40,18 @@ export function queueView({ user, names: [vhost, name], refresh: again }) {
     h("button", { type: "button", class: "plain grave", on: { click: purge } }, "Purge"),
     h("button", { type: "button", class: "plain grave", on: { click: drop } }, "Delete"));
   const bindings = bindingsTable("Bindings to here", "source", again);
+  const redrive = redriveSection(vhost, name, again);
   const element = h("div", {}, moving, facts.element, h("h2", {}, "Lease"), lease,
     h("h2", {}, "The last five minutes"), h("div", { class: "plots" }, rates.element),
     h("h2", {}, "Since it was declared"), counts.element, h("h2", {}, "Settings"), settings, 
     h("h2", {}, "Bindings"), bindings.element, h("h2", {}, "Messages"), publishForm(vhost, "amq.default", name, again),
-    getForm(vhost, name, again), h("h2", {}, "Actions"), actions);
+    getForm(vhost, name, again), redrive.element, h("h2", {}, "Actions"), actions);
   let before = null;
 
   async function refresh() {
     const [queue, its] = await Promise.all([get(path), get(`${at("/api/queues", vhost, name)}/bindings`)]);
     bindings.update(its);
+    await redrive.refresh(queue);
     show(about, [queue.durable ? "durable" : "transient", queue.exclusive && "exclusive",
       queue.auto_delete && "auto-delete", `in ${vhost}`].filter(Boolean).join(", "));
     facts.update({

@@ -1,0 +1,12 @@
+"""Contents of messages, as they stand in the log."""
+
+from mayfly.node.shard import commands
+from mayfly.node.shard.message import Message
+
+
+def content_of(data: bytes, message: Message) -> commands.LetterContent:
+    """The content of a message, cut from the payload of its entry."""
+    header = message.offset + message.key_length
+    body = header + message.header_length
+    end = body + message.body_length
+    return commands.LetterContent(data[message.offset : header], data[header:body], data[body:end], message.redelivered)
