@@ -16,6 +16,15 @@ from mayfly.node.operating.ports.users import User
 
 _FIELDS: Final = ("pattern", "definition", "priority", "apply-to")
 
+_PARTS_OF_MEMORY: Final = (
+    "connection_readers", "connection_writers", "connection_channels", "connection_other", "queue_procs",
+    "quorum_queue_procs", "stream_queue_procs", "stream_queue_replica_reader_procs", "stream_queue_coordinator_procs",
+    "plugins", "metadata_store", "other_proc", "metrics", "mgmt_db", "mnesia", "quorum_ets", "metadata_store_ets",
+    "other_ets", "binary", "msg_index", "code", "atom", "allocated_unused", "reserved_unallocated",
+)  # fmt: skip
+"""What RabbitMQ tells apart, beside `other_system`. Clients with types want all of them, as numbers."""
+
+
 class ManagementPages:
     """Handlers for the routes of the cluster, its nodes and policies."""
 
@@ -65,13 +74,13 @@ class ManagementPages:
         return answer(NOT_FOUND, HTTPStatus.NOT_FOUND) if found is None else one(request, found)
 
     async def _memory(self, request: web.Request, _user: User) -> web.Response:
-        """What is known of it: the process as a whole."""
+        """See `_memory_of`."""
         found = await self._node_row(request)
         if found is None:
             return answer(NOT_FOUND, HTTPStatus.NOT_FOUND)
         if "mem_used" not in found:
             return answer({"memory": "not_available"})
-        return answer({"memory": {"strategy": "rss", "total": {"rss": found["mem_used"]}}})
+        return answer({"memory": _memory_of(found["mem_used"])})
 
     async def _node_row(self, request: web.Request) -> dict[str, Any] | None:
         name = request.match_info["name"]
@@ -98,6 +107,14 @@ class ManagementPages:
 
     async def _cluster_name(self, request: web.Request, user: User) -> web.Response:
         return one(request, {"name": (await self._port.overview(user.name, False))["cluster_name"]})
+
+
+def _memory_of(used_bytes: int) -> dict[str, Any]:
+    """What is known is the process as a whole: all of it stands in one part, nothing in the others, and so they come to
+    the total, as they do in RabbitMQ."""
+    parts: dict[str, Any] = dict.fromkeys(_PARTS_OF_MEMORY, 0)
+    total = dict.fromkeys(("rss", "erlang", "allocated"), used_bytes)
+    return parts | {"other_system": used_bytes, "strategy": "rss", "total": total}
 
 
 async def _nothing(_request: web.Request, _user: User) -> web.Response:

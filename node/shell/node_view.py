@@ -34,6 +34,7 @@ from mayfly.node.shell.log_writer import SYNC_BOUNDS_S, LogWriter
 from mayfly.node.shell.open_files import FileShares, open_files
 from mayfly.node.shell.peer_protection import peer_warnings, protection
 from mayfly.node.shell.process_memory import MemoryWatch
+from mayfly.node.shell.process_threads import threads
 from mayfly.node.shell.resource_watch import ResourceWatch
 
 
@@ -125,7 +126,11 @@ class NodeView:
 
     def resources(self) -> dict[str, Any]:
         """See `ThisNode.resources`."""
+        seen = threads()
         known = {
+            "proc_used": None if seen is None else seen.used,
+            "proc_total": None if seen is None else seen.allowed,
+            "run_queue": None if seen is None else seen.waiting,
             "mem_used": self._node.memory.used_bytes or None,
             "mem_limit": self._node.memory.limit_bytes or None,
             "disk_free": self._node.watch.free_bytes,
@@ -139,6 +144,7 @@ class NodeView:
             "os_pid": str(os.getpid()),
             "processors": os.cpu_count() or 1,
             "uptime": int((time.monotonic() - self._started_s) * 1000),
+            "being_drained": self._node.control.drain.step != NOT_DRAINING,
         }
 
     def login_attempts(self) -> list[dict[str, Any]]:
