@@ -79,7 +79,7 @@ below say what). 6: shards are added while the cluster runs, and queues move to 
 where is changed step by step, by the catalog's leader, and silent members are replaced in it. 7: a shard has replicas
 on the nodes of the plan alone, and the others are fed. 8: quorum queues have priorities, and timeouts of their
 own for consumers; there are switches, and dialects of TTLs; messages of a queue, or of an exchange, may wait for their
-time; there are streams; large messages are in the log in pieces."""
+time; there are streams; large messages are in the log in pieces; vhosts are described, and global parameters kept."""
 
 LEVEL_SNAPSHOT_SAYS_LEVEL: Final = 2
 LEVEL_LEADER_LOCATORS: Final = 3
@@ -141,6 +141,12 @@ S1)."""
 LEVEL_STREAMS: Final = 8
 """A queue may be a stream: the catalog takes the type, policies have keys for it, and ATTACH may say where in it a
 consumer begins."""
+
+LEVEL_VHOST_METADATA: Final = 8
+"""The catalog takes DescribeVhost: vhosts have tags, a default type of queues, and may be protected from deletion."""
+
+LEVEL_GLOBAL_PARAMETERS: Final = 8
+"""The catalog takes SetGlobalParameter and ClearGlobalParameter, and its snapshot has what was set."""
 
 LEVEL_PIECES: Final = 8
 """Batches of sessions may be pieces of a large command (`cluster.group.pieces`), and while any are needed a group's

@@ -10,7 +10,7 @@ from mayfly.node.http.bodies import object_in
 from mayfly.node.http.gate import Handler
 from mayfly.node.http.listing import listed_rows, one
 from mayfly.node.operating.ports.answers import NOT_FOUND, bad_request
-from mayfly.node.operating.ports.management import ManagementPort, PolicyWish
+from mayfly.node.operating.ports.management import CLUSTER_NAME_PARAMETER, ManagementPort, PolicyWish
 from mayfly.node.operating.ports.spelling import check_spelling
 from mayfly.node.operating.ports.users import User
 
@@ -47,7 +47,10 @@ class ManagementPages:
             "auth.sources": self._attempts_by_source,
             "global-parameters.list": self._global_parameters,
             "global-parameters.get": self._global_parameter,
+            "global-parameters.put": self._put_global_parameter,
+            "global-parameters.delete": self._delete_global_parameter,
             "cluster-name.get": self._cluster_name,
+            "cluster-name.put": self._put_cluster_name,
             "queues.rebalance": _rebalance,
             **_PolicyPages(self._port, False).handlers("policies"),
             **_PolicyPages(self._port, True).handlers("operator-policies"),
@@ -104,6 +107,21 @@ class ManagementPages:
         name = request.match_info["name"]
         found = next((row for row in self._port.global_parameters() if row["name"] == name), None)
         return answer(NOT_FOUND, HTTPStatus.NOT_FOUND) if found is None else one(request, found)
+
+    async def _put_global_parameter(self, request: web.Request, _user: User) -> web.Response:
+        content = object_in(await request.read())
+        if "value" not in content:
+            raise ValueError("key_missing: value is missing in the body")
+        return answered(*await self._port.set_global_parameter(request.match_info["name"], content["value"]))
+
+    async def _delete_global_parameter(self, request: web.Request, _user: User) -> web.Response:
+        return answered(*await self._port.clear_global_parameter(request.match_info["name"]))
+
+    async def _put_cluster_name(self, request: web.Request, _user: User) -> web.Response:
+        content = object_in(await request.read())
+        if "name" not in content:
+            raise ValueError("key_missing: name is missing in the body")
+        return answered(*await self._port.set_global_parameter(CLUSTER_NAME_PARAMETER, content["name"]))
 
     async def _cluster_name(self, request: web.Request, user: User) -> web.Response:
         return one(request, {"name": (await self._port.overview(user.name, False))["cluster_name"]})

@@ -202,6 +202,7 @@ class NodeView:
         logins = (node.broker.logins.failed, node.logins.failed)
         return NodeFigures(
             name=node.settings.name,
+            cluster_name=node.engine.catalog.cluster_name,
             cluster=node.cluster,
             rabbitmq_version=node.settings.rabbitmq_version,
             uptime_ms=int((time.monotonic() - self._started_s) * 1000),

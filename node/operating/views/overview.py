@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from mayfly.node.amqp.settings import CLUSTER_NAME
 from mayfly.node.broker.access_counts import CHANNELS_OF_USER, CONNECTIONS_OF_USER, CONNECTIONS_OF_VHOST
 from mayfly.node.catalog.exchange import EXCHANGE_TYPES
 from mayfly.node.duties.alarms import DISK, MEMORY, NAMES
@@ -29,14 +28,14 @@ class ShardTotals(NamedTuple):
     consumers: int
 
 
-def overview(rabbitmq_version: str) -> dict[str, Any]:
+def overview(rabbitmq_version: str, cluster_name: str) -> dict[str, Any]:
     """What is said to everybody; totals come to it."""
     return {
         "management_version": rabbitmq_version,
         "rabbitmq_version": rabbitmq_version,
         "product_name": "MayflyMQ",
         "product_version": VERSION,
-        "cluster_name": CLUSTER_NAME,
+        "cluster_name": cluster_name,
         "rates_mode": _RATES_MODE,
         "disable_stats": False,
         "enable_queue_totals": False,
