@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -63,6 +63,8 @@ class Node:
     certificates: Certificates
     at_start: CatalogAtStart
     view: NodeView
+    sample: Callable[[], Coroutine[None, None, None]]
+    """Has rates of queues known before anybody asks."""
     http: HttpServer
 
     @property
@@ -179,6 +181,7 @@ def assemble(
         certificates=certificates,
         at_start=at_start,
         view=pages.view,
+        sample=pages.sample,
         http=http,
     )
 

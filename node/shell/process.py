@@ -86,6 +86,7 @@ class NodeProcess:
         node.tasks.begin(node.watch.watch_clock())
         node.tasks.begin(node.watch.watch_clocks_ahead(node.opened.ahead))
         node.tasks.begin(node.certificates.watch())
+        node.tasks.begin(node.sample())
         node.drive.schedule_pump()
         await node.http.start()
         await node.at_start.wait()

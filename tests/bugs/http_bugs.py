@@ -120,4 +120,12 @@ HTTP_BUGS = [
         "tests/node/command_line/test_ready_command.py::test_what_no_node_has_told_is_no_yes",
         "assert",
     ),
+    Bug(
+        "spreads what a queue does over the time in which nothing happened",
+        "node/operating/views/sampled_rates.py",
+        "        return max(looked_ms, min(self.quiet_ms, now_ms - SPAN_MS))\n",
+        "        return looked_ms\n",
+        "tests/node/operating/views/test_sampled_rates.py::test_the_first_who_asks_is_told_however_long_nobody_did",
+        "not spread",
+    ),
 ]

@@ -42,8 +42,9 @@ def declared(catalog: Catalog, name: str, arguments: dict[str, Any] | None = Non
 def test_a_queue_without_a_type_is_of_its_vhosts_where_it_can_be(catalog: Catalog, kind: str) -> None:
     catalog.apply(DescribeVhost("/", default_queue_type=kind))
     assert declared(catalog, "q", durable=True) == {"x-queue-type": kind}
-    for number, flags in enumerate(({}, {"exclusive": True, "durable": True}, {"auto_delete": True, "durable": True})):
-        assert declared(catalog, f"classic{number}", **flags) == {}
+    assert declared(catalog, "transient") == {}
+    assert declared(catalog, "exclusive", exclusive=True, durable=True) == {}
+    assert declared(catalog, "auto-delete", auto_delete=True, durable=True) == {}
     typed = {"x-queue-type": "classic"}
     assert declared(catalog, "typed", typed, durable=True) == typed
     refused = catalog.inspect_queue(DeclareQueue("/", "typed", True))
