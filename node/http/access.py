@@ -36,6 +36,7 @@ class AccessPages:
             "users.bulk_delete": self._bulk_delete,
             "users.put": _putting(port.put_user),
             "users.delete": _deleting(port.delete_user),
+            "auth.hash": self._hash,
             "vhosts.list": self._vhosts,
             "vhosts.get": self._vhost,
             "vhosts.start": self._start_vhost,
@@ -94,6 +95,9 @@ class AccessPages:
             return answered(*await self._port.protect_vhost(request.match_info["vhost"], protected))
 
         return handle
+
+    async def _hash(self, request: web.Request, _user: User) -> web.Response:
+        return answer(self._port.hash_password(request.match_info["password"]))
 
     async def _bulk_delete(self, request: web.Request, _user: User) -> web.Response:
         return answered(*await self._port.delete_users(object_in(await request.read())))

@@ -49,6 +49,13 @@ _CHECKS: Final = (
     ("node-is-quorum-critical", "quorum", "all groups keep their majority without this node"),
     ("metadata-store/initialized", "stored", "the catalog is there"),
     ("metadata-store/initialized/with-data", "stored", "the catalog is there"),
+    *(
+        (f"quorum-queues-without-elected-leaders/{where}{which}", "leaders", about + among)
+        for where, about in (
+            ("all-vhosts", "all replicated queues have a leader"), ("vhost/{vhost}", "those of a vhost have"),
+        )
+        for which, among in (("", ""), ("/pattern/{pattern}", ", of names with that expression"))
+    ),
     ("ready-to-serve-clients", "ready", "this node serves clients"),
     ("is-in-service", "ready", "this node serves clients"),
     ("below-node-connection-limit", "connections", "this node takes further connections"),
@@ -119,6 +126,9 @@ ROUTES: Final[tuple[Route, ...]] = (
     Route("GET", "/api/auth", None, "auth.get", "how to log in"),
     Route("GET", "/api/auth/attempts/{name}", MONITORS, "auth.attempts", "logins on this node, by protocol"),
     Route("GET", "/api/auth/attempts/{name}/source", MONITORS, "auth.sources", "where from: not kept"),
+    Route("DELETE", "/api/auth/attempts/{name}", ADMINISTRATORS, "auth.forget", "count from nothing again"),
+    Route("DELETE", "/api/auth/attempts/{name}/source", ADMINISTRATORS, "auth.forget", "the same"),
+    Route("GET", "/api/auth/hash_password/{password}", ADMINISTRATORS, "auth.hash", "a hash to put with a user"),
     # Health checks.
     *(Route("GET", f"/api/health/checks/{path}", READERS, f"checks.{check}", about) for path, check, about in _CHECKS),
     Route("GET", "/api/healthchecks/node", READERS, "checks.ready", "of old clients: whether this node serves"),

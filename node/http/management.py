@@ -45,6 +45,7 @@ class ManagementPages:
             "auth.get": _auth,
             "auth.attempts": self._attempts,
             "auth.sources": self._attempts_by_source,
+            "auth.forget": self._forget_attempts,
             "global-parameters.list": self._global_parameters,
             "global-parameters.get": self._global_parameter,
             "global-parameters.put": self._put_global_parameter,
@@ -99,6 +100,12 @@ class ManagementPages:
         """As of a RabbitMQ that does not keep where logins came from."""
         known = self._port.login_attempts(request.match_info["name"]) is not None
         return answer([]) if known else answer(NOT_FOUND, HTTPStatus.NOT_FOUND)
+
+    async def _forget_attempts(self, request: web.Request, _user: User) -> web.Response:
+        if self._port.login_attempts(request.match_info["name"]) is None:
+            return answer(NOT_FOUND, HTTPStatus.NOT_FOUND)
+        self._port.forget_login_attempts()
+        return answered(HTTPStatus.NO_CONTENT, {})
 
     async def _global_parameters(self, request: web.Request, _user: User) -> web.Response:
         return await listed_rows(request, self._port.global_parameters(), has_pages=False)

@@ -28,7 +28,14 @@ from mayfly.node.catalog import (
 from mayfly.node.catalog.access_limits import limit_fault
 from mayfly.node.catalog.declarations import DEFAULT_TYPES
 from mayfly.node.catalog.expressions import expression_fault
-from mayfly.node.catalog.passwords import ALGORITHMS, SALT_BYTES, from_imported, make_password_hash
+from mayfly.node.catalog.passwords import (
+    ALGORITHMS,
+    QUICK_SALT_BYTES,
+    SALT_BYTES,
+    from_imported,
+    make_password_hash,
+    make_quick_hash,
+)
 from mayfly.node.catalog.refusals import needs_level
 from mayfly.node.catalog.values import json_term
 from mayfly.node.engine.engine import Engine
@@ -131,6 +138,10 @@ class Access:
             stored = from_imported(str(algorithm), _text(content, "password_hash", ""))
         existed = self._catalog.user(name) is not None
         return await self._put(PutUser(name, stored, tags), existed)
+
+    def hash_password(self, password: str) -> dict[str, Any]:
+        """See `AccessPort.hash_password`."""
+        return {"ok": make_quick_hash(password, random.SystemRandom().randbytes(QUICK_SALT_BYTES))}
 
     async def delete_user(self, at: Path) -> Answer:
         """See `AccessPort.delete_user`."""

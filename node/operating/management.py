@@ -69,6 +69,8 @@ class ThisNode(Protocol):
     def login_attempts(self) -> list[dict[str, Any]]:
         """In RabbitMQ's shape."""
 
+    def forget_login_attempts(self) -> None: ...
+
 
 class Told(NamedTuple):
     """What other nodes are asked about."""
@@ -315,6 +317,10 @@ class Management:
         """See `ManagementPort.login_attempts`."""
         record = self._catalog.node(self._engine.node_id)
         return self._this_node.login_attempts() if record is not None and record.name == node else None
+
+    def forget_login_attempts(self) -> None:
+        """See `ManagementPort.forget_login_attempts`."""
+        self._this_node.forget_login_attempts()
 
 
 def _without(unknown: Iterable[int]) -> dict[str, Any]:

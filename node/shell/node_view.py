@@ -70,6 +70,7 @@ class NodeView:
         self._queues = queues
         self._outlooks = outlooks
         self._started_s = time.monotonic()
+        self._forgotten_logins: dict[str, tuple[int, int]] = {}
 
     def is_live(self) -> bool:
         """Whether the process does its work."""
@@ -149,16 +150,26 @@ class NodeView:
 
     def login_attempts(self) -> list[dict[str, Any]]:
         """See `ThisNode.login_attempts`."""
-        by_protocol = {"amqp091": self._node.broker.logins.failed, "http": self._node.logins.failed}
-        return [
-            {
+        rows = []
+        for protocol, (accepted, refused) in self._logins().items():
+            forgotten = self._forgotten_logins.get(protocol, (0, 0))
+            accepted, refused = accepted - forgotten[0], refused - forgotten[1]
+            rows.append({
                 "protocol": protocol,
-                "auth_attempts": logins.accepted + logins.refused,
-                "auth_attempts_failed": logins.refused,
-                "auth_attempts_succeeded": logins.accepted,
-            }
-            for protocol, logins in by_protocol.items()
-        ]
+                "auth_attempts": accepted + refused,
+                "auth_attempts_failed": refused,
+                "auth_attempts_succeeded": accepted,
+            })
+        return rows
+
+    def forget_login_attempts(self) -> None:
+        """See `ThisNode.forget_login_attempts`. Counters of metrics go on."""
+        self._forgotten_logins = self._logins()
+
+    def _logins(self) -> dict[str, tuple[int, int]]:
+        """Accepted and refused, by protocol."""
+        by_protocol = {"amqp091": self._node.broker.logins.failed, "http": self._node.logins.failed}
+        return {protocol: (logins.accepted, logins.refused) for protocol, logins in by_protocol.items()}
 
     def connections(self) -> tuple[int, int]:
         """See `Checked.connections`."""

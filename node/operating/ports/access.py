@@ -37,6 +37,9 @@ class AccessPort(Protocol):
     async def put_user(self, at: dict[str, str], content: dict[str, Any], by: str) -> Answer:
         """Add a user, or change its password and tags."""
 
+    def hash_password(self, password: str) -> dict[str, Any]:
+        """A hash for `put_user`, with `ok` for its name, as RabbitMQ makes them: salted SHA-256."""
+
     async def delete_user(self, at: dict[str, str]) -> Answer:
         """Delete a user; its connections are closed."""
 

@@ -110,4 +110,7 @@ class ManagementPort(ClientsPort, Protocol):
         in `next_due_in_ms`, None for none. One whose shard no node tells of is left out."""
 
     def login_attempts(self, node: str) -> list[dict[str, Any]] | None:
-        """By protocol, since the node began; None for another node than this one."""
+        """By protocol, since the node began or they were forgotten; None for another node than this one."""
+
+    def forget_login_attempts(self) -> None:
+        """Those of this node are counted from nothing again."""

@@ -51,6 +51,15 @@ def api() -> Iterator[Api]:
     api.logins.close()
 
 
+def test_a_hash_of_a_password_can_be_asked_for_and_put(api: Api) -> None:
+    status, answer = api.ask("GET", "/api/auth/hash_password/p%20w%C3%A4")
+    assert status == 200 and answer.keys() == {"ok"}
+    assert api.ask("GET", "/api/auth/hash_password/p%20w%C3%A4")[1] != answer, "each has a salt of its own"
+    assert api.ask("PUT", "/api/users/hashed", {"password_hash": answer["ok"], "tags": "management"}) == (201, None)
+    assert api.ask("GET", "/api/whoami", user="hashed", password="p wä")[0] == 200
+    assert api.ask("GET", "/api/auth/hash_password/pw", user="monitor")[0] == 401
+
+
 def test_what_is_said_of_a_vhost_stays_until_something_else_is_said(api: Api) -> None:
     api.catalog._state.level = LEVEL_HIGHEST
     body = {"description": "words", "tags": "a, b", "default_queue_type": "stream"}
