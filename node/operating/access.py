@@ -49,6 +49,8 @@ from mayfly.node.operating.visibility import sees_vhost
 
 Path = dict[str, str]
 
+_DEFAULT_TYPE: Final = ("default_queue_type", "defaultqueuetype")
+"""The second is what RabbitMQ 3.11.0 called it, and rabbit-hole does still."""
 LONGEST_PASSWORD_BYTES: Final = 1024
 
 
@@ -162,7 +164,7 @@ class Access:
     async def put_vhost(self, at: Path, content: dict[str, Any], by: str) -> Answer:
         """See `AccessPort.put_vhost`."""
         name = checked_name(at["vhost"], "a vhost's name")
-        check_spelling(content, "description", "tags", "default_queue_type")
+        check_spelling(content, "description", "tags", *_DEFAULT_TYPE)
         described = _description(name, content)
         if described is not None and self._catalog.level < LEVEL_VHOST_METADATA:
             return bad_request(needs_level(
@@ -271,12 +273,10 @@ def _limited(at: Path) -> tuple[Any, str]:
 
 
 def _description(vhost: str, content: dict[str, Any]) -> DescribeVhost | None:
-    """What the body of a PUT says of a vhost beside its description; None for nothing. Raises ValueError, of the type
-    in RabbitMQ's words."""
-    kind = content.get("default_queue_type", content.get("defaultqueuetype"))
-    kind = None if kind == "undefined" else kind
-    if kind == "":
-        raise ValueError("default_queue_type must not be an empty string")
+    """What the body of a PUT says of a vhost beside its description; None for nothing. An empty type is none: Terraform
+    sends it. Raises ValueError, of the type in RabbitMQ's words."""
+    kind = next((content[field] for field in _DEFAULT_TYPE if field in content), None)
+    kind = None if kind in ("", "undefined") else kind
     if kind is not None and not isinstance(kind, str):
         raise ValueError(f"{json_term(kind)} is not a valid default_queue_type value")
     if kind is not None and kind not in DEFAULT_TYPES:
