@@ -30,6 +30,7 @@ from mayfly.node.catalog.members import Members
 from mayfly.node.catalog.policies import merged_definition
 from mayfly.node.catalog.policy_changes import PolicyChange
 from mayfly.node.catalog.records import (
+    CLUSTER_NAME_PARAMETER,
     BindingRecord,
     ExchangeRecord,
     GlobalParameterRecord,
@@ -49,8 +50,6 @@ from mayfly.node.catalog.streams import switches_ttls_on
 from mayfly.node.catalog.switches import Switches, without
 from mayfly.node.catalog.ttl_dialects import POLICY_KEY, RABBITMQ, ttl_dialect
 
-CLUSTER_NAME_PARAMETER: Final = "cluster_name"
-"""The global parameter that names the cluster, as in RabbitMQ."""
 _LET_GO_AT_ONCE: Final = 1024
 """Queues, with their bindings."""
 

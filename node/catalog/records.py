@@ -114,9 +114,16 @@ class MemberRecord(msgspec.Struct, frozen=True, array_like=True):
     away: bool = False
 
 
+CLUSTER_NAME_PARAMETER: Final = "cluster_name"
+"""The global parameter that names the cluster, as in RabbitMQ."""
+CLUSTER_ID_PARAMETER: Final = "internal_cluster_id"
+"""Shown as one, and never set."""
+CLUSTER_TAGS_PARAMETER: Final = "cluster_tags"
+"""Shown in the overview, too."""
+
+
 class GlobalParameterRecord(msgspec.Struct, frozen=True, array_like=True):
-    """A value that operators keep under a name, as RabbitMQ's global parameters. `cluster_name` alone means something
-    here."""
+    """A value that operators keep under a name, as RabbitMQ's global parameters."""
 
     name: str
     value: Any

@@ -5,12 +5,13 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from mayfly.node.catalog.records import CLUSTER_NAME_PARAMETER
 from mayfly.node.http.answers import answer, answered
 from mayfly.node.http.bodies import object_in
 from mayfly.node.http.gate import Handler
 from mayfly.node.http.listing import listed_rows, one
 from mayfly.node.operating.ports.answers import NOT_FOUND, bad_request
-from mayfly.node.operating.ports.management import CLUSTER_NAME_PARAMETER, ManagementPort, PolicyWish
+from mayfly.node.operating.ports.management import ManagementPort, PolicyWish
 from mayfly.node.operating.ports.spelling import check_spelling
 from mayfly.node.operating.ports.users import User
 

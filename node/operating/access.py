@@ -41,6 +41,7 @@ from mayfly.node.catalog.values import json_term
 from mayfly.node.engine.engine import Engine
 from mayfly.node.operating.cluster_control import ClusterControl
 from mayfly.node.operating.definitions.names import checked_name, checked_tags
+from mayfly.node.operating.definitions.reading import is_so_anyway
 from mayfly.node.operating.ports.answers import NOT_FOUND, Answer, bad_request, in_doubt, no_such
 from mayfly.node.operating.ports.spelling import check_spelling
 from mayfly.node.operating.views.shown_user import shown_user
@@ -166,6 +167,8 @@ class Access:
         name = checked_name(at["vhost"], "a vhost's name")
         check_spelling(content, "description", "tags", *_DEFAULT_TYPE)
         described = _description(name, content)
+        if self._catalog.level < LEVEL_VHOST_METADATA and is_so_anyway(described):
+            described = None
         if described is not None and self._catalog.level < LEVEL_VHOST_METADATA:
             return bad_request(needs_level(
                 "tags and default queue types of vhosts", LEVEL_VHOST_METADATA, self._catalog.level

@@ -20,6 +20,7 @@ from mayfly.node.catalog import (
     check_policy,
 )
 from mayfly.node.catalog.expressions import expression
+from mayfly.node.catalog.records import CLUSTER_ID_PARAMETER, CLUSTER_NAME_PARAMETER, CLUSTER_TAGS_PARAMETER
 from mayfly.node.catalog.refusals import needs_level
 from mayfly.node.catalog.values import json_term
 from mayfly.node.engine.engine import Engine
@@ -31,13 +32,7 @@ from mayfly.node.operating.message_totals import MessageTotals
 from mayfly.node.operating.operator_login import Logins
 from mayfly.node.operating.ports.answers import NOT_FOUND, Answer, bad_request, in_doubt, no_such
 from mayfly.node.operating.ports.client_selection import ClientSelection, Kind
-from mayfly.node.operating.ports.management import (
-    CLUSTER_ID_PARAMETER,
-    CLUSTER_NAME_PARAMETER,
-    CLUSTER_TAGS_PARAMETER,
-    MOST_COUNTED,
-    PolicyWish,
-)
+from mayfly.node.operating.ports.management import MOST_COUNTED, PolicyWish
 from mayfly.node.operating.ports.queue_selection import Figures
 from mayfly.node.operating.ports.users import ADMINISTRATOR
 from mayfly.node.operating.queues import COUNTS_AT_ONCE, Queues

@@ -5,8 +5,8 @@ from typing import Final
 import msgspec
 
 from mayfly.node.catalog import MalformedCommand, SetGlobalParameter, decode, encode
+from mayfly.node.catalog.records import CLUSTER_ID_PARAMETER, CLUSTER_NAME_PARAMETER
 from mayfly.node.limits import ARGUMENT_VALUES, ARGUMENTS_BYTES
-from mayfly.node.operating.ports.management import CLUSTER_ID_PARAMETER, CLUSTER_NAME_PARAMETER
 
 LONGEST_NAME_BYTES: Final = 255
 

@@ -34,7 +34,7 @@ from mayfly.node.catalog.declarations import DEFAULT_TYPES, is_exchange_type
 from mayfly.node.catalog.expressions import expression_fault
 from mayfly.node.catalog.passwords import ALGORITHMS, from_imported
 from mayfly.node.catalog.policies import known_part
-from mayfly.node.catalog.records import LimitedKind
+from mayfly.node.catalog.records import CLUSTER_ID_PARAMETER, LimitedKind
 from mayfly.node.catalog.refusals import needs_level
 from mayfly.node.catalog.values import MAX_DEPTH
 from mayfly.node.operating.definitions.names import (
@@ -44,7 +44,6 @@ from mayfly.node.operating.definitions.names import (
     checked_tags,
     name_is_long,
 )
-from mayfly.node.operating.ports.management import CLUSTER_ID_PARAMETER
 
 OPERATOR_POLICY: Final = "operator_policy"
 """RabbitMQ exports operator policies as parameters of this component."""
@@ -101,11 +100,12 @@ def for_level(plan: Plan, level: int) -> Plan:
     queues are classic ones, as every export of RabbitMQ says."""
     if level >= LEVEL_VHOST_METADATA:
         return plan
-    kept = [wish for wish in plan.commands if not _is_so_anyway(wish.command)]
+    kept = [wish for wish in plan.commands if not is_so_anyway(wish.command)]
     return plan._replace(commands=kept)
 
 
-def _is_so_anyway(command: CatalogCommand) -> bool:
+def is_so_anyway(command: CatalogCommand | None) -> bool:
+    """Whether it says of a vhost what is so of each of which nothing is said."""
     return (
         isinstance(command, DescribeVhost)
         and not command.tags

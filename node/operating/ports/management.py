@@ -8,13 +8,6 @@ from mayfly.node.operating.ports.clients import ClientsPort
 from mayfly.node.operating.ports.queue_selection import Figures
 from mayfly.node.operating.ports.users import User
 
-CLUSTER_NAME_PARAMETER: Final = "cluster_name"
-"""The global parameter that names the cluster, as in RabbitMQ."""
-
-CLUSTER_ID_PARAMETER: Final = "internal_cluster_id"
-CLUSTER_TAGS_PARAMETER: Final = "cluster_tags"
-"""Shown in the overview, too."""
-
 MOST_COUNTED: Final = 10_000
 """Queues whose messages are added up for a page."""
 
@@ -90,7 +83,7 @@ class ManagementPort(ClientsPort, Protocol):
         """Those that every cluster of RabbitMQ has, and those that were set."""
 
     async def set_global_parameter(self, name: str, value: object) -> Answer:
-        """Keep a value of JSON under a name: 201, 204, 400, 504. CLUSTER_NAME_PARAMETER names the cluster."""
+        """Keep a value of JSON under a name: 201, 204, 400, 504. `cluster_name` names the cluster."""
 
     async def clear_global_parameter(self, name: str) -> Answer:
         """Take it away: 204, 404, 504."""
