@@ -167,12 +167,12 @@ class Access:
         name = checked_name(at["vhost"], "a vhost's name")
         check_spelling(content, "description", "tags", *_DEFAULT_TYPE)
         described = _description(name, content)
-        if self._catalog.level < LEVEL_VHOST_METADATA and is_so_anyway(described):
+        level = self._catalog.level
+        if level < LEVEL_VHOST_METADATA and is_so_anyway(described):
             described = None
-        if described is not None and self._catalog.level < LEVEL_VHOST_METADATA:
-            return bad_request(needs_level(
-                "tags and default queue types of vhosts", LEVEL_VHOST_METADATA, self._catalog.level
-            ).text)
+        if level < LEVEL_VHOST_METADATA and described is not None:
+            what = "tags and default queue types of vhosts"
+            return bad_request(needs_level(what, LEVEL_VHOST_METADATA, level).text)
         existed = self._catalog.has_vhost(name)
         known = self._catalog.vhost(name)
         description = _text(content, "description", "" if known is None else known.description)

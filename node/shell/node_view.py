@@ -150,7 +150,7 @@ class NodeView:
 
     def login_attempts(self) -> list[dict[str, Any]]:
         """See `ThisNode.login_attempts`."""
-        rows = []
+        rows: list[dict[str, Any]] = []
         for protocol, (accepted, refused) in self._logins().items():
             forgotten = self._forgotten_logins.get(protocol, (0, 0))
             accepted, refused = accepted - forgotten[0], refused - forgotten[1]
