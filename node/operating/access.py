@@ -165,7 +165,7 @@ class Access:
     async def put_vhost(self, at: Path, content: dict[str, Any], by: str) -> Answer:
         """See `AccessPort.put_vhost`."""
         name = checked_name(at["vhost"], "a vhost's name")
-        check_spelling(content, "description", "tags", *_DEFAULT_TYPE)
+        check_spelling(content, "description", "tags", *reversed(_DEFAULT_TYPE))
         described = _description(name, content)
         level = self._catalog.level
         if level < LEVEL_VHOST_METADATA and is_so_anyway(described):
