@@ -79,7 +79,7 @@ below say what). 6: shards are added while the cluster runs, and queues move to 
 where is changed step by step, by the catalog's leader, and silent members are replaced in it. 7: a shard has replicas
 on the nodes of the plan alone, and the others are fed. 8: quorum queues have priorities, and timeouts of their
 own for consumers; there are switches, and dialects of TTLs; messages of a queue, or of an exchange, may wait for their
-time; there are streams; large messages are in the log in pieces."""
+time; there are streams; large messages are in the log in pieces; vhosts are described, and global parameters kept."""
 
 LEVEL_SNAPSHOT_SAYS_LEVEL: Final = 2
 LEVEL_LEADER_LOCATORS: Final = 3
@@ -144,6 +144,12 @@ consumer begins."""
 
 LEVEL_REDRIVES: Final = 8
 """Messages of a queue may be redriven (RULES R1): START_REDRIVE, CHANGE_REDRIVE, REDRIVE, and rows of such queues."""
+
+LEVEL_VHOST_METADATA: Final = 8
+"""The catalog takes DescribeVhost: vhosts have tags, a default type of queues, and may be protected from deletion."""
+
+LEVEL_GLOBAL_PARAMETERS: Final = 8
+"""The catalog takes SetGlobalParameter and ClearGlobalParameter, and its snapshot has what was set."""
 
 LEVEL_PIECES: Final = 8
 """Batches of sessions may be pieces of a large command (`cluster.group.pieces`), and while any are needed a group's

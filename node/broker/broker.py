@@ -104,6 +104,7 @@ class Broker:
         socket: ClientSocket | None = None,
     ) -> ClientConnection:  # fmt: skip
         """A socket was accepted.  `certificate_user` is whom the client's certificate names, if it had to show one."""
+        self.settings.connection.cluster_name = self.cluster.catalog.cluster_name
         amqp = Connection(self.settings.connection, certificate_user)
         connection = ClientConnection(
             self._parts, amqp, host, self._next_connection, peer, loopback, socket, self._connection_over

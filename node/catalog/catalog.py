@@ -13,6 +13,7 @@ from itertools import chain
 from typing import Any, Final
 
 from mayfly.cluster.versions import LEVEL_STREAMS, LEVEL_TTL_DIALECTS
+from mayfly.node.amqp.settings import CLUSTER_NAME
 from mayfly.node.catalog import refusals, snapshot
 from mayfly.node.catalog.changes import Changes, Versions
 from mayfly.node.catalog.commands import Bind, CatalogCommand, DeclareExchange, DeclareQueue, SetPolicy
@@ -22,14 +23,17 @@ from mayfly.node.catalog.declarations import (
     existing_queue,
     may_access,
     new_queue_settings,
+    with_default_type,
 )
 from mayfly.node.catalog.effective_settings import CONSUMER_TIMEOUT, consumer_timeout_ms
 from mayfly.node.catalog.members import Members
 from mayfly.node.catalog.policies import merged_definition
 from mayfly.node.catalog.policy_changes import PolicyChange
 from mayfly.node.catalog.records import (
+    CLUSTER_NAME_PARAMETER,
     BindingRecord,
     ExchangeRecord,
+    GlobalParameterRecord,
     NodeRecord,
     PermissionRecord,
     PolicyRecord,
@@ -224,6 +228,7 @@ class Catalog(Versions):
     def inspect_queue(self, command: DeclareQueue) -> QueueRecord | Refusal | None:
         """What the command would meet now: the equivalent queue, a Refusal, or None: it would make or change one."""
         try:
+            command = with_default_type(self._state.existing_vhost(command.vhost).record, command)
             self._state.switches.check_arguments(command.vhost, command.name, command.arguments)
             queue = existing_queue(self._state.existing_vhost(command.vhost), command, self._state.level)
             if queue is None:
@@ -233,6 +238,11 @@ class Catalog(Versions):
             return queue
         except Refusal as refusal:
             return refusal.with_traceback(None)
+
+    def with_default_type(self, command: DeclareQueue) -> DeclareQueue:
+        """The command with the type of queues that its vhost has for those without one."""
+        found = self._state.vhosts.get(command.vhost)
+        return command if found is None else with_default_type(found.record, command)
 
     def leader_locator(self, command: DeclareQueue) -> str:
         """For the command's field of that name: what its arguments and this replica's policies say."""
@@ -417,6 +427,20 @@ class Catalog(Versions):
     def vhosts(self) -> list[VhostRecord]:
         """All vhosts."""
         return [vhost.record for vhost in self._state.vhosts.values()]
+
+    @property
+    def cluster_name(self) -> str:
+        """What the cluster is called where clients and tools are told."""
+        record = self._state.global_parameters.get(CLUSTER_NAME_PARAMETER)
+        return CLUSTER_NAME if record is None else str(record.value)
+
+    def global_parameters(self) -> list[GlobalParameterRecord]:
+        """Those that were set."""
+        return list(self._state.global_parameters.values())
+
+    def global_parameter(self, name: str) -> GlobalParameterRecord | None:
+        """The one of that name."""
+        return self._state.global_parameters.get(name)
 
     def user(self, name: str) -> UserRecord | None:
         """The user of that name."""

@@ -11,6 +11,7 @@ from typing import Any, Final, cast
 from msgspec.structs import replace
 
 from mayfly.cluster.versions import (
+    LEVEL_GLOBAL_PARAMETERS,
     LEVEL_LEADER_LOCATORS,
     LEVEL_PLANS,
     LEVEL_QUEUE_MOVES,
@@ -18,6 +19,7 @@ from mayfly.cluster.versions import (
     LEVEL_SHARDS_ADDED,
     LEVEL_STREAMS,
     LEVEL_SWITCHES,
+    LEVEL_VHOST_METADATA,
     VersionRange,
     level_fault,
 )
@@ -33,6 +35,7 @@ from mayfly.node.catalog.commands import (
     Bind,
     CatalogCommand,
     CheckedCommand,
+    ClearGlobalParameter,
     ClearPermissions,
     ClearPolicy,
     ClearTopicPermissions,
@@ -42,6 +45,7 @@ from mayfly.node.catalog.commands import (
     DeleteExchange,
     DeleteUser,
     DeleteVhost,
+    DescribeVhost,
     FoundCluster,
     MemberAway,
     MemberBack,
@@ -58,6 +62,7 @@ from mayfly.node.catalog.commands import (
     RemoveMember,
     RemoveQueues,
     Rights,
+    SetGlobalParameter,
     SetLimit,
     SetPermissions,
     SetPolicy,
@@ -67,12 +72,15 @@ from mayfly.node.catalog.commands import (
     UpgradePassword,
 )
 from mayfly.node.catalog.declarations import (
+    CLASSIC,
+    DEFAULT_TYPES,
     RESERVED_PREFIX,
     checked_binding,
     effectively_durable,
     existing_exchange,
     existing_queue,
     new_queue_settings,
+    with_default_type,
 )
 from mayfly.node.catalog.leader_locators import BALANCED, CLIENT_LOCAL
 from mayfly.node.catalog.members import Members
@@ -84,6 +92,7 @@ from mayfly.node.catalog.records import (
     REPLICATED,
     ExchangeRecord,
     ExchangeType,
+    GlobalParameterRecord,
     NodeRecord,
     PermissionRecord,
     PolicyRecord,
@@ -182,6 +191,7 @@ class Changes:
             Bind: self._bind,
             Unbind: self._unbind,
             AddVhost: self._add_vhost,
+            DescribeVhost: self._describe_vhost,
             DeleteVhost: self._delete_vhost,
             PutUser: self._put_user,
             DeleteUser: self._delete_user,
@@ -191,6 +201,8 @@ class Changes:
             ClearTopicPermissions: self._clear_topic_permissions,
             SetLimit: self._set_limit,
             SetSwitch: self._set_switch,
+            SetGlobalParameter: self._set_global_parameter,
+            ClearGlobalParameter: self._clear_global_parameter,
             UpgradePassword: self._upgrade_password,
             NodeStarted: self._node_started,
             NodeLost: self._node_lost,
@@ -234,6 +246,7 @@ class Changes:
     # Queues
 
     def _declare_queue(self, command: DeclareQueue, time_ms: int) -> CatalogResult:
+        command = with_default_type(self._state.existing_vhost(command.vhost).record, command)
         self._state.switches.check_arguments(command.vhost, command.name, command.arguments)
         queue = existing_queue(self._state.existing_vhost(command.vhost), command, self._state.level)
         if queue is not None:
@@ -425,8 +438,37 @@ class Changes:
         self._versions.permissions_version += 1
         return Done()
 
+    def _describe_vhost(self, command: DescribeVhost, _time_ms: int) -> CatalogResult:
+        if self._state.level < LEVEL_VHOST_METADATA:
+            what = "tags, a default queue type and protection from deletion of vhosts"
+            raise refusals.needs_level(what, LEVEL_VHOST_METADATA, self._state.level)
+        vhost = self._state.existing_vhost(command.name)
+        before = vhost.record
+        if command.default_queue_type is not None and command.default_queue_type not in DEFAULT_TYPES:
+            raise refusals.no_queue_type(command.default_queue_type)
+        kind = "" if command.default_queue_type == CLASSIC else command.default_queue_type
+        given = {"tags": command.tags, "default_queue_type": kind, "protected": command.protected}
+        vhost.record = replace(before, **{key: value for key, value in given.items() if value is not None})
+        return Done(vhost.record != before)
+
+    def _set_global_parameter(self, command: SetGlobalParameter, _time_ms: int) -> CatalogResult:
+        self._check_global_parameters()
+        before = self._state.global_parameters.get(command.name)
+        record = GlobalParameterRecord(command.name, command.value)
+        self._state.global_parameters[command.name] = record
+        return Done(before != record)
+
+    def _clear_global_parameter(self, command: ClearGlobalParameter, _time_ms: int) -> CatalogResult:
+        self._check_global_parameters()
+        return Done(self._state.global_parameters.pop(command.name, None) is not None)
+
+    def _check_global_parameters(self) -> None:
+        if self._state.level < LEVEL_GLOBAL_PARAMETERS:
+            raise refusals.needs_level("setting global parameters", LEVEL_GLOBAL_PARAMETERS, self._state.level)
+
     def _delete_vhost(self, command: DeleteVhost, _time_ms: int) -> CatalogResult:
-        self._state.existing_vhost(command.name)
+        if self._state.existing_vhost(command.name).record.protected:
+            raise refusals.vhost_is_protected(command.name)
         queues = self._state.remove_vhost(command.name)
         self._versions.queues_dropped += 1
         self._versions.routing_version += 1

@@ -147,8 +147,19 @@ class AddVhost(msgspec.Struct, frozen=True, tag_field="command", tag="add_vhost"
     description: str = ""
 
 
+class DescribeVhost(msgspec.Struct, frozen=True, tag_field="command", tag="describe_vhost"):
+    """What is said of a vhost beside its description, from LEVEL_VHOST_METADATA on; None: it stays as it is. Answers
+    Done, or Refusal (no vhost, no such type of queues)."""
+
+    name: str
+    tags: tuple[str, ...] | None = None
+    default_queue_type: str | None = None
+    protected: bool | None = None
+
+
 class DeleteVhost(msgspec.Struct, frozen=True, tag_field="command", tag="delete_vhost"):
-    """Delete a vhost with everything in it. Answers QueuesRemoved: the queues that went with it."""
+    """Delete a vhost with everything in it. Answers QueuesRemoved: the queues that went with it; or Refusal, for one
+    that is protected from it, too."""
 
     name: str
 
@@ -188,6 +199,19 @@ class SetSwitch(msgspec.Struct, frozen=True, tag_field="command", tag="set_switc
     vhost: str | None
     feature: str
     on: bool
+
+
+class SetGlobalParameter(msgspec.Struct, frozen=True, tag_field="command", tag="set_global_parameter"):
+    """Keep a value, any that JSON has, under a name, from LEVEL_GLOBAL_PARAMETERS on. Answers Done or Refusal."""
+
+    name: str
+    value: Any
+
+
+class ClearGlobalParameter(msgspec.Struct, frozen=True, tag_field="command", tag="clear_global_parameter"):
+    """From LEVEL_GLOBAL_PARAMETERS on. Answers Done (changed=False when there was none) or Refusal."""
+
+    name: str
 
 
 class DeleteUser(msgspec.Struct, frozen=True, tag_field="command", tag="delete_user"):
@@ -405,6 +429,7 @@ CatalogCommand = (
     | FoundCluster | AddMember | RaiseLevel | RemoveMember | MemberGone | PlaceGroup | PreferLeader
     | MemberAway | MemberBack | PlanGroups | AddShards
     | SetPolicy | ClearPolicy | DefinitionsLoaded | MoveQueue | QueueMoved
+    | DescribeVhost | SetGlobalParameter | ClearGlobalParameter
 )
 
 MAX_NESTING: Final = 200

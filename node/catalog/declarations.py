@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from msgspec.structs import replace
+
 from mayfly.cluster.versions import LEVEL_DELAYED_EXCHANGES
 from mayfly.node.catalog import refusals
 from mayfly.node.catalog.arguments import (
@@ -20,15 +22,36 @@ from mayfly.node.catalog.arguments import (
 )
 from mayfly.node.catalog.commands import Bind, DeclareExchange, DeclareQueue, Unbind
 from mayfly.node.catalog.exchange import EXCHANGE_TYPES
-from mayfly.node.catalog.records import DELAYED, DELAYED_TYPE, BindingRecord, ExchangeRecord, QueueRecord, QueueSettings
+from mayfly.node.catalog.records import (
+    DELAYED,
+    DELAYED_TYPE,
+    BindingRecord,
+    ExchangeRecord,
+    QueueRecord,
+    QueueSettings,
+    VhostRecord,
+)
 from mayfly.node.catalog.results import Refusal
 from mayfly.node.catalog.streams import STREAM, switches_ttls_on, with_age_in_ms, with_ttls_on
 from mayfly.node.catalog.values import same_value
 from mayfly.node.catalog.vhost import DEFAULT_EXCHANGE, Vhost
 
 RESERVED_PREFIX: Final = "amq."
+CLASSIC: Final = "classic"
+DEFAULT_TYPES: Final = ("", CLASSIC, "quorum", STREAM)
+"""What a vhost's queues without a type may be."""
 _NO_TYPE: Final = {"x-queue-type": "classic"}
 """What a queue is that was declared without a type."""
+
+
+def with_default_type(vhost: VhostRecord, command: DeclareQueue) -> DeclareQueue:
+    """The command with its vhost's default type, where it names none and a queue of that type can have its flags; a
+    classic queue otherwise. So in RabbitMQ 4.3 (rabbit_amqqueue:augment_declare_args)."""
+    if not vhost.default_queue_type or "x-queue-type" in command.arguments:
+        return command
+    if not command.durable or command.exclusive or command.auto_delete:
+        return command
+    return replace(command, arguments={**command.arguments, "x-queue-type": vhost.default_queue_type})
 
 
 def name_refusal(command: DeclareQueue) -> Refusal | None:

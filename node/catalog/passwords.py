@@ -31,7 +31,7 @@ _QUICK: Final = {
     "rabbit_password_hashing_sha512": "sha512",
     "rabbit_password_hashing_md5": "md5",
 }
-_QUICK_SALT_BYTES: Final = 4
+QUICK_SALT_BYTES: Final = 4
 ALGORITHMS: Final = (*_QUICK, _SCRYPT)
 """The names of the ways to hash, as RabbitMQ's API has them; the first is what it takes when none is named."""
 
@@ -51,13 +51,21 @@ def make_password_hash(
     return f"{_SCRYPT}${n}${r}${p}${salt.hex()}${_digest(password, salt, n, r, p).hex()}"
 
 
+def make_quick_hash(password: str, salt: bytes) -> str:
+    """As RabbitMQ makes them, for `from_imported` without an algorithm: for who is to be given a hash, and no password.
+    `salt` is to be random, 4 bytes."""
+    if len(salt) != QUICK_SALT_BYTES:
+        raise ValueError(f"the salt of such a hash has {QUICK_SALT_BYTES} bytes")
+    return base64.b64encode(salt + _quick_digest(_QUICK[ALGORITHMS[0]], password, salt)).decode()
+
+
 def verify_password(stored: str, password: str) -> bool:
     """Whether the password is the one hashed in `stored`; False for an empty or unreadable stored hash."""
     parts = stored.split("$")
     try:
         if len(parts) == 2 and parts[0] in _QUICK:
             octets = base64.b64decode(parts[1], validate=True)
-            salt, expected = octets[:_QUICK_SALT_BYTES], octets[_QUICK_SALT_BYTES:]
+            salt, expected = octets[:QUICK_SALT_BYTES], octets[QUICK_SALT_BYTES:]
             return hmac.compare_digest(_quick_digest(_QUICK[parts[0]], password, salt), expected)
         n, r, p, salt, expected = _scrypt_parts(parts)
         return hmac.compare_digest(_digest(password, salt, n, r, p), expected)
@@ -99,7 +107,7 @@ def from_imported(algorithm: str, password_hash: str) -> str:
         octets = base64.b64decode(password_hash, validate=True)
     except (binascii.Error, ValueError):
         raise ValueError("password_hash is not in base64") from None
-    expected = _QUICK_SALT_BYTES + hashlib.new(_QUICK[algorithm], usedforsecurity=False).digest_size
+    expected = QUICK_SALT_BYTES + hashlib.new(_QUICK[algorithm], usedforsecurity=False).digest_size
     if len(octets) != expected:
         raise ValueError(f"password_hash has {len(octets)} octets, {expected} are expected for {algorithm}")
     return f"{algorithm}${password_hash}"

@@ -34,6 +34,11 @@ class VhostRecord(msgspec.Struct, frozen=True, array_like=True):
     """See `access_limits`; one that is not there is none."""
     serial: int = 0
     """Tells it from others that had or will have its name."""
+    tags: tuple[str, ...] = ()
+    default_queue_type: str = ""
+    """Of durable queues that are declared without a type; "" is classic."""
+    protected: bool = False
+    """From deletion."""
 
 
 class UserRecord(msgspec.Struct, frozen=True, array_like=True):
@@ -112,6 +117,21 @@ class MemberRecord(msgspec.Struct, frozen=True, array_like=True):
     changed_ms: int = 0
     failure_domain: str = ""
     away: bool = False
+
+
+CLUSTER_NAME_PARAMETER: Final = "cluster_name"
+"""The global parameter that names the cluster, as in RabbitMQ."""
+CLUSTER_ID_PARAMETER: Final = "internal_cluster_id"
+"""Shown as one, and never set."""
+CLUSTER_TAGS_PARAMETER: Final = "cluster_tags"
+"""Shown in the overview, too."""
+
+
+class GlobalParameterRecord(msgspec.Struct, frozen=True, array_like=True):
+    """A value that operators keep under a name, as RabbitMQ's global parameters."""
+
+    name: str
+    value: Any
 
 
 class PolicyRecord(msgspec.Struct, frozen=True, array_like=True):

@@ -36,6 +36,18 @@ def vhost_not_found(vhost: str) -> Refusal:
     return Refusal(NOT_ALLOWED, f"vhost {vhost} not found", hard=True)
 
 
+def vhost_is_protected(vhost: str) -> Refusal:
+    """Somebody has said that it must not be deleted."""
+    return Refusal(
+        PRECONDITION_FAILED, f"Refusing to delete virtual host '{vhost}' because it is protected from deletion"
+    )
+
+
+def no_queue_type(name: str) -> Refusal:
+    """As a default; in RabbitMQ's words."""
+    return Refusal(PRECONDITION_FAILED, f"{name} is not a valid queue type")
+
+
 def vhost_refused(vhost: str, user: str) -> Refusal:
     """The user has no permissions in the vhost; closes the connection."""
     return Refusal(NOT_ALLOWED, f"access to vhost '{vhost}' refused for user '{user}'", hard=True)

@@ -1,7 +1,8 @@
 """The catalog's stored form: one MessagePack array with a format version, written and read in steps.
 
     catalog = [format, shards at the founding, next queue id, [vhost*], [queue*], [user*], [permission*], [node*],
-               members, [topic permission*], next serial, digest of definitions, feature level]
+               members, [topic permission*], next serial, digest of definitions, feature level, [what is off*],
+               [global parameter*]]
     vhost   = [record, [exchange*], [binding*], [policy*], [operator policy*]]
 
 Tables keep their order, so that a replica that came from a snapshot goes on exactly as one that did not. What a row
@@ -26,6 +27,7 @@ from mayfly.node.catalog.message_pack import NotMessagePack, Walk, array_head
 from mayfly.node.catalog.records import (
     BindingRecord,
     ExchangeRecord,
+    GlobalParameterRecord,
     NodeRecord,
     PermissionRecord,
     PolicyRecord,
@@ -81,6 +83,7 @@ class _Rest(msgspec.Struct, frozen=True, array_like=True):
     definitions_digest: str = ""
     level: int = FIRST_LEVEL
     off: tuple[SwitchRecord, ...] = ()
+    global_parameters: tuple[GlobalParameterRecord, ...] = ()
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -160,14 +163,16 @@ class SnapshotInSteps:
 
     def __init__(self, state: CatalogState) -> None:
         numbers = (_format(state.level), state.founding_shards, state.next_queue_id)
-        # Members that don't know of switches know no level at which something is off.
-        off = state.switches.records()
+        # Members that don't know of these know no level at which there are any.
+        late: list[object] = [state.switches.records(), list(state.global_parameters.values())]
+        while late and not late[-1]:
+            late.pop()
         self._written = BytesIO()
-        self._written.write(b"".join([array_head(_FIELDS + bool(off)), *map(_encoder.encode, numbers)]))
+        self._written.write(b"".join([array_head(_FIELDS + len(late)), *map(_encoder.encode, numbers)]))
         rest: list[object] = [
             list(state.users.values()), list(state.permissions.records()), list(state.nodes.values()),
             state.members.stored(), list(state.topic_permissions.records()), state.next_serial,
-            state.definitions_digest, state.level, *([off] if off else []),
+            state.definitions_digest, state.level, *late,
         ]
         vhosts = deque(map(_VhostAsItIs, state.vhosts.values()))
         self._work = _Writer(self._written).write(vhosts, state.queues.lend(), len(state.queues), rest)
@@ -313,6 +318,7 @@ class _Reader:
         state.definitions_digest = rest.definitions_digest
         state.level = rest.level
         state.switches = Switches(rest.off)
+        state.global_parameters = {record.name: record for record in rest.global_parameters}
 
     def _read_vhost(self, bindings: list[tuple[Vhost, Walk]]) -> Iterator[None]:
         """All but its bindings, which lead to queues that are still to come: they are passed over, and noted."""

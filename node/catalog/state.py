@@ -14,6 +14,7 @@ from mayfly.node.catalog.placement import Placement
 from mayfly.node.catalog.queue_table import QueueTable
 from mayfly.node.catalog.records import (
     ExchangeRecord,
+    GlobalParameterRecord,
     NodeRecord,
     PermissionRecord,
     QueueRecord,
@@ -68,6 +69,7 @@ class CatalogState:
         self.queues = QueueTable()
         self.placement = Placement(founding_shards)
         self.switches = Switches()
+        self.global_parameters: dict[str, GlobalParameterRecord] = {}
         self.moving: dict[int, QueueRecord] = {}
         """The queues that are to move or are moving, by id."""
         self._left: list[QueueRecord] = []

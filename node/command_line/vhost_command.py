@@ -9,6 +9,7 @@ from rich.text import Text
 
 from mayfly.node.command_line.operator_client import as_administrator, change_limit, console, manage, table_of
 
+QUEUE_TYPES: Final = ("classic", "quorum", "stream")
 LIMITS: Final = ("max-connections", "max-queues")
 
 
@@ -19,11 +20,18 @@ def command() -> None:
 
 @command.command("add")
 @click.argument("name")
-@click.option("--description", default="", help="What it is for.")
+@click.option("--description", help="What it is for.")
+@click.option("--tags", help="Words with commas between.")
+@click.option("--default-queue-type", type=click.Choice(QUEUE_TYPES), help="Of durable queues declared without one.")
 @as_administrator
-def add(name: str, description: str, address: str, user: str, password: str) -> None:
-    """Add vhost NAME; whoever adds it may do everything in it."""
-    manage("PUT", address, _path(name), {"description": description}, user, password)
+def add(
+    name: str, description: str | None, tags: str | None, default_queue_type: str | None, address: str, user: str,
+    password: str,
+) -> None:  # fmt: skip
+    """Add vhost NAME, or change what is said of it; whoever adds it may do everything in it."""
+    said = {"description": description, "tags": tags, "default_queue_type": default_queue_type}
+    content = {key: value for key, value in said.items() if value is not None}
+    manage("PUT", address, _path(name), content, user, password)
     click.echo(f"vhost '{name}' is there")
 
 
@@ -38,10 +46,13 @@ def list_vhosts(as_json: bool, address: str, user: str, password: str) -> None:
     if as_json:
         click.echo(json.dumps(rows, indent=2))
         return
-    table = table_of("name", "description", "limits")
+    table = table_of("name", "description", "tags", "queues", "limits")
     for row in rows:
         shown = ", ".join(f"{key} {value}" for key, value in row["limits"].items())
-        table.add_row(*map(Text, (row["name"], row["description"], shown)))
+        if row.get("protected_from_deletion"):
+            shown = ", ".join(filter(None, (shown, "protected")))
+        kind, tags = row.get("default_queue_type", ""), ", ".join(row.get("tags", []))
+        table.add_row(*map(Text, (row["name"], row["description"], tags, kind, shown)))
     console().print(table)
 
 
@@ -53,6 +64,16 @@ def list_vhosts(as_json: bool, address: str, user: str, password: str) -> None:
 def set_limit(name: str, limit: str, value: str, address: str, user: str, password: str) -> None:
     """Let vhost NAME have no more than VALUE connections (over all nodes) or queues; none: as many as there are."""
     change_limit("vhost", name, limit, value, address, user, password)
+
+
+@command.command("protect")
+@click.argument("name")
+@click.option("--off", is_flag=True, help="Let it be deleted again.")
+@as_administrator
+def protect(name: str, off: bool, address: str, user: str, password: str) -> None:
+    """Keep vhost NAME from being deleted."""
+    manage("DELETE" if off else "POST", address, f"{_path(name)}/deletion/protection", None, user, password)
+    click.echo(f"vhost '{name}' {'may be deleted' if off else 'is protected from deletion'}")
 
 
 @command.command("delete")

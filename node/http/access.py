@@ -37,9 +37,13 @@ class AccessPages:
             "users.bulk_delete": self._bulk_delete,
             "users.put": _putting(port.put_user),
             "users.delete": _deleting(port.delete_user),
+            "auth.hash": self._hash,
             "vhosts.list": self._vhosts,
             "vhosts.get": self._vhost,
             "vhosts.start": self._start_vhost,
+            "vhosts.protection": self._protection,
+            "vhosts.protect": self._protecting(True),
+            "vhosts.unprotect": self._protecting(False),
             "vhosts.put": _putting(port.put_vhost),
             "vhosts.delete": _deleting(port.delete_vhost),
             "permissions.list": _listing(_of(port.permissions)),
@@ -80,6 +84,21 @@ class AccessPages:
         """A vhost runs on all nodes."""
         rows = self._port.vhosts(request.match_info["vhost"])
         return answered(HTTPStatus.NO_CONTENT, {}) if rows else answer(NOT_FOUND, HTTPStatus.NOT_FOUND)
+
+    async def _protection(self, request: web.Request, _user: User) -> web.Response:
+        rows = self._port.vhosts(request.match_info["vhost"])
+        if not rows:
+            return answer(NOT_FOUND, HTTPStatus.NOT_FOUND)
+        return answer({key: rows[0][key] for key in ("name", "protected_from_deletion")})
+
+    def _protecting(self, protected: bool) -> Handler:
+        async def handle(request: web.Request, _user: User) -> web.Response:
+            return answered(*await self._port.protect_vhost(request.match_info["vhost"], protected))
+
+        return handle
+
+    async def _hash(self, request: web.Request, _user: User) -> web.Response:
+        return answer(self._port.hash_password(request.match_info["password"]))
 
     async def _bulk_delete(self, request: web.Request, _user: User) -> web.Response:
         return answered(*await self._port.delete_users(object_in(await request.read())))

@@ -49,11 +49,20 @@ _CHECKS: Final = (
     ("node-is-quorum-critical", "quorum", "all groups keep their majority without this node"),
     ("metadata-store/initialized", "stored", "the catalog is there"),
     ("metadata-store/initialized/with-data", "stored", "the catalog is there"),
+    *(
+        (f"quorum-queues-without-elected-leaders/{where}{which}", "leaders", about + among)
+        for where, about in (
+            ("all-vhosts", "all replicated queues have a leader"), ("vhost/{vhost}", "those of a vhost have"),
+        )
+        for which, among in (("", ""), ("/pattern/{pattern}", ", of names with that expression"))
+    ),
     ("ready-to-serve-clients", "ready", "this node serves clients"),
     ("is-in-service", "ready", "this node serves clients"),
     ("below-node-connection-limit", "connections", "this node takes further connections"),
 )
 _PARAMETER: Final = "/api/parameters/{component}/{vhost}/{name}"
+_GLOBAL: Final = "/api/global-parameters/{name}"
+_PROTECTION: Final = "/api/vhosts/{vhost}/deletion/protection"
 _SCHEDULED: Final = "/api/mayfly/queues/{vhost}/{name}/scheduled"
 _REDRIVE: Final = "/api/mayfly/queues/{vhost}/{name}/redrive"
 _STREAM: Final = "/api/mayfly/queues/{vhost}/{name}/stream"
@@ -108,6 +117,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     Route("GET", "/api/nodes/{name}", MONITORS, "nodes.get", "one of them"),
     Route("GET", "/api/nodes/{name}/memory", MONITORS, "nodes.memory", "its memory"),
     Route("GET", "/api/cluster-name", READERS, "cluster-name.get", "the cluster's name"),
+    Route("PUT", "/api/cluster-name", ADMINISTRATORS, "cluster-name.put", "give it another"),
     Route("GET", "/api/extensions", READERS, "extensions.list", "as of a RabbitMQ without plugins"),
     Route("GET", "/api/feature-flags", ADMINISTRATORS, "feature-flags.list", "those that go with RabbitMQ's version"),
     Route("PUT", "/api/feature-flags/{name}/enable", ADMINISTRATORS, "feature-flags.enable", "all are on"),
@@ -117,6 +127,9 @@ ROUTES: Final[tuple[Route, ...]] = (
     Route("GET", "/api/auth", None, "auth.get", "how to log in"),
     Route("GET", "/api/auth/attempts/{name}", MONITORS, "auth.attempts", "logins on this node, by protocol"),
     Route("GET", "/api/auth/attempts/{name}/source", MONITORS, "auth.sources", "where from: not kept"),
+    Route("DELETE", "/api/auth/attempts/{name}", ADMINISTRATORS, "auth.forget", "count from nothing again"),
+    Route("DELETE", "/api/auth/attempts/{name}/source", ADMINISTRATORS, "auth.forget", "the same"),
+    Route("GET", "/api/auth/hash_password/{password}", ADMINISTRATORS, "auth.hash", "a hash to put with a user"),
     # Health checks.
     *(Route("GET", f"/api/health/checks/{path}", READERS, f"checks.{check}", about) for path, check, about in _CHECKS),
     Route("GET", "/api/healthchecks/node", READERS, "checks.ready", "of old clients: whether this node serves"),
@@ -126,8 +139,10 @@ ROUTES: Final[tuple[Route, ...]] = (
         Route("GET", f"/api/parameters{path}", POLICYMAKERS, "parameters.list", "operator policies, limits of vhosts")
         for path in ("", "/{component}", "/{component}/{vhost}")
     ),
-    Route("GET", "/api/global-parameters", POLICYMAKERS, "global-parameters.list", "the cluster's name and id"),
-    Route("GET", "/api/global-parameters/{name}", POLICYMAKERS, "global-parameters.get", "one of them"),
+    Route("GET", "/api/global-parameters", POLICYMAKERS, "global-parameters.list", "the cluster's name, id, others"),
+    Route("GET", _GLOBAL, POLICYMAKERS, "global-parameters.get", "one of them"),
+    Route("PUT", _GLOBAL, POLICYMAKERS, "global-parameters.put", "set it"),
+    Route("DELETE", _GLOBAL, POLICYMAKERS, "global-parameters.delete", "take it away"),
     Route("GET", _PARAMETER, POLICYMAKERS, "parameters.get", "one of them"),
     Route("PUT", _PARAMETER, ADMINISTRATORS, "parameters.put", "set it"),
     Route("DELETE", _PARAMETER, ADMINISTRATORS, "parameters.delete", "take it away"),
@@ -217,6 +232,9 @@ ROUTES: Final[tuple[Route, ...]] = (
     Route("GET", "/api/vhosts/{vhost}", ADMINISTRATORS, "vhosts.get", "one vhost"),
     Route("PUT", "/api/vhosts/{vhost}", ADMINISTRATORS, "vhosts.put", "add or change it"),
     Route("DELETE", "/api/vhosts/{vhost}", ADMINISTRATORS, "vhosts.delete", "delete it with all in it"),
+    Route("GET", _PROTECTION, ADMINISTRATORS, "vhosts.protection", "whether it is protected from deletion"),
+    Route("POST", _PROTECTION, ADMINISTRATORS, "vhosts.protect", "protect it"),
+    Route("DELETE", _PROTECTION, ADMINISTRATORS, "vhosts.unprotect", "let it be deleted again"),
     Route("POST", "/api/vhosts/{vhost}/start/{node}", ADMINISTRATORS, "vhosts.start", "it runs on all nodes"),
     *_permissions("permissions", "permissions"),
     *_permissions("topic-permissions", "topic permissions"),

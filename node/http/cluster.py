@@ -31,6 +31,7 @@ class CheckPages:
             "checks.port": _check(lambda at: port.port_listener(at["port"])),
             "checks.protocol": _check(lambda at: port.protocol_listener(at["protocol"])),
             "checks.quorum": _check(lambda _: port.quorum_critical()),
+            "checks.leaders": _waiting_check(lambda at: port.leaders(at.get("vhost"), at.get("pattern", ""))),
             "checks.ready": _check(lambda _: port.ready()),
             "checks.ready_there": _check(lambda at: port.ready_there(at["name"])),
             "checks.connections": _check(lambda _: port.below_connection_limit()),

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from mayfly.node.catalog.records import CLUSTER_NAME_PARAMETER
 from mayfly.node.http.answers import answer, answered
 from mayfly.node.http.bodies import object_in
 from mayfly.node.http.gate import Handler
@@ -15,6 +16,15 @@ from mayfly.node.operating.ports.spelling import check_spelling
 from mayfly.node.operating.ports.users import User
 
 _FIELDS: Final = ("pattern", "definition", "priority", "apply-to")
+
+_PARTS_OF_MEMORY: Final = (
+    "connection_readers", "connection_writers", "connection_channels", "connection_other", "queue_procs",
+    "quorum_queue_procs", "stream_queue_procs", "stream_queue_replica_reader_procs", "stream_queue_coordinator_procs",
+    "plugins", "metadata_store", "other_proc", "metrics", "mgmt_db", "mnesia", "quorum_ets", "metadata_store_ets",
+    "other_ets", "binary", "msg_index", "code", "atom", "allocated_unused", "reserved_unallocated",
+)  # fmt: skip
+"""What RabbitMQ tells apart, beside `other_system`. Clients with types want all of them, as numbers."""
+
 
 class ManagementPages:
     """Handlers for the routes of the cluster, its nodes and policies."""
@@ -36,9 +46,13 @@ class ManagementPages:
             "auth.get": self._auth,
             "auth.attempts": self._attempts,
             "auth.sources": self._attempts_by_source,
+            "auth.forget": self._forget_attempts,
             "global-parameters.list": self._global_parameters,
             "global-parameters.get": self._global_parameter,
+            "global-parameters.put": self._put_global_parameter,
+            "global-parameters.delete": self._delete_global_parameter,
             "cluster-name.get": self._cluster_name,
+            "cluster-name.put": self._put_cluster_name,
             "queues.rebalance": _rebalance,
             **_PolicyPages(self._port, False).handlers("policies"),
             **_PolicyPages(self._port, True).handlers("operator-policies"),
@@ -65,13 +79,13 @@ class ManagementPages:
         return answer(NOT_FOUND, HTTPStatus.NOT_FOUND) if found is None else one(request, found)
 
     async def _memory(self, request: web.Request, _user: User) -> web.Response:
-        """What is known of it: the process as a whole."""
+        """See `_memory_of`."""
         found = await self._node_row(request)
         if found is None:
             return answer(NOT_FOUND, HTTPStatus.NOT_FOUND)
         if "mem_used" not in found:
             return answer({"memory": "not_available"})
-        return answer({"memory": {"strategy": "rss", "total": {"rss": found["mem_used"]}}})
+        return answer({"memory": _memory_of(found["mem_used"])})
 
     async def _node_row(self, request: web.Request) -> dict[str, Any] | None:
         name = request.match_info["name"]
@@ -88,6 +102,12 @@ class ManagementPages:
         known = self._port.login_attempts(request.match_info["name"]) is not None
         return answer([]) if known else answer(NOT_FOUND, HTTPStatus.NOT_FOUND)
 
+    async def _forget_attempts(self, request: web.Request, _user: User) -> web.Response:
+        if self._port.login_attempts(request.match_info["name"]) is None:
+            return answer(NOT_FOUND, HTTPStatus.NOT_FOUND)
+        self._port.forget_login_attempts()
+        return answered(HTTPStatus.NO_CONTENT, {})
+
     async def _global_parameters(self, request: web.Request, _user: User) -> web.Response:
         return await listed_rows(request, self._port.global_parameters(), has_pages=False)
 
@@ -96,12 +116,35 @@ class ManagementPages:
         found = next((row for row in self._port.global_parameters() if row["name"] == name), None)
         return answer(NOT_FOUND, HTTPStatus.NOT_FOUND) if found is None else one(request, found)
 
+    async def _put_global_parameter(self, request: web.Request, _user: User) -> web.Response:
+        content = object_in(await request.read())
+        if "value" not in content:
+            raise ValueError("key_missing: value is missing in the body")
+        return answered(*await self._port.set_global_parameter(request.match_info["name"], content["value"]))
+
+    async def _delete_global_parameter(self, request: web.Request, _user: User) -> web.Response:
+        return answered(*await self._port.clear_global_parameter(request.match_info["name"]))
+
+    async def _put_cluster_name(self, request: web.Request, _user: User) -> web.Response:
+        content = object_in(await request.read())
+        if "name" not in content:
+            raise ValueError("key_missing: name is missing in the body")
+        return answered(*await self._port.set_global_parameter(CLUSTER_NAME_PARAMETER, content["name"]))
+
     async def _cluster_name(self, request: web.Request, user: User) -> web.Response:
         return one(request, {"name": (await self._port.overview(user.who, False))["cluster_name"]})
 
     async def _auth(self, _request: web.Request, _user: User) -> web.Response:
         """Whoever is going to log in asks how."""
         return answer(self._port.auth())
+
+
+def _memory_of(used_bytes: int) -> dict[str, Any]:
+    """What is known is the process as a whole: all of it stands in one part, nothing in the others, and so they come to
+    the total, as they do in RabbitMQ."""
+    parts: dict[str, Any] = dict.fromkeys(_PARTS_OF_MEMORY, 0)
+    total = dict.fromkeys(("rss", "erlang", "allocated"), used_bytes)
+    return parts | {"other_system": used_bytes, "strategy": "rss", "total": total}
 
 
 async def _nothing(_request: web.Request, _user: User) -> web.Response:

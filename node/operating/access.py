@@ -7,6 +7,7 @@ from concurrent.futures import Executor
 from http import HTTPStatus
 from typing import Any, Final
 
+from mayfly.cluster.versions import LEVEL_VHOST_METADATA
 from mayfly.node.amqp.errors import NOT_ALLOWED
 from mayfly.node.amqp.errors import NOT_FOUND as AMQP_NOT_FOUND
 from mayfly.node.catalog import (
@@ -16,26 +17,42 @@ from mayfly.node.catalog import (
     ClearTopicPermissions,
     DeleteUser,
     DeleteVhost,
+    DescribeVhost,
     PutUser,
     Refusal,
     SetLimit,
     SetPermissions,
     SetTopicPermissions,
+    refusals,
 )
 from mayfly.node.catalog.access_limits import limit_fault
+from mayfly.node.catalog.declarations import DEFAULT_TYPES
 from mayfly.node.catalog.expressions import expression_fault
-from mayfly.node.catalog.passwords import ALGORITHMS, SALT_BYTES, from_imported, make_password_hash
+from mayfly.node.catalog.passwords import (
+    ALGORITHMS,
+    QUICK_SALT_BYTES,
+    SALT_BYTES,
+    from_imported,
+    make_password_hash,
+    make_quick_hash,
+)
+from mayfly.node.catalog.refusals import needs_level
 from mayfly.node.catalog.token_user import AnyUser
+from mayfly.node.catalog.values import json_term
 from mayfly.node.engine.engine import Engine
 from mayfly.node.operating.cluster_control import ClusterControl
 from mayfly.node.operating.definitions.names import checked_name, checked_tags
+from mayfly.node.operating.definitions.reading import is_so_anyway
 from mayfly.node.operating.ports.answers import NOT_FOUND, Answer, bad_request, in_doubt, no_such
 from mayfly.node.operating.ports.spelling import check_spelling
 from mayfly.node.operating.views.shown_user import shown_user
+from mayfly.node.operating.views.shown_vhost import shown_vhost
 from mayfly.node.operating.visibility import sees_vhost
 
 Path = dict[str, str]
 
+_DEFAULT_TYPE: Final = ("default_queue_type", "defaultqueuetype")
+"""The second is what RabbitMQ 3.11.0 called it, and rabbit-hole does still."""
 LONGEST_PASSWORD_BYTES: Final = 1024
 
 
@@ -66,11 +83,7 @@ class Access:
 
     def vhosts(self, name: str | None = None) -> list[dict[str, Any]]:
         """See `AccessPort.vhosts`."""
-        return [
-            {"name": vhost.name, "description": vhost.description}
-            for vhost in self._catalog.vhosts()
-            if name in (None, vhost.name)
-        ]
+        return [shown_vhost(vhost) for vhost in self._catalog.vhosts() if name in (None, vhost.name)]
 
     def permissions(self, vhost: str | None, user: str | None) -> list[dict[str, Any]] | None:
         """See `AccessPort.permissions`."""
@@ -130,6 +143,10 @@ class Access:
         existed = self._catalog.user(name) is not None
         return await self._put(PutUser(name, stored, tags), existed)
 
+    def hash_password(self, password: str) -> dict[str, Any]:
+        """See `AccessPort.hash_password`."""
+        return {"ok": make_quick_hash(password, random.SystemRandom().randbytes(QUICK_SALT_BYTES))}
+
     async def delete_user(self, at: Path) -> Answer:
         """See `AccessPort.delete_user`."""
         return await self._delete(DeleteUser(at["user"]))
@@ -149,12 +166,21 @@ class Access:
     async def put_vhost(self, at: Path, content: dict[str, Any], by: AnyUser) -> Answer:
         """See `AccessPort.put_vhost`."""
         name = checked_name(at["vhost"], "a vhost's name")
-        check_spelling(content, "description")
-        _check_default_type(content)
+        check_spelling(content, "description", "tags", *reversed(_DEFAULT_TYPE))
+        described = _description(name, content)
+        level = self._catalog.level
+        if level < LEVEL_VHOST_METADATA and is_so_anyway(described):
+            described = None
+        if level < LEVEL_VHOST_METADATA and described is not None:
+            what = "tags and default queue types of vhosts"
+            return bad_request(needs_level(what, LEVEL_VHOST_METADATA, level).text)
         existed = self._catalog.has_vhost(name)
         known = self._catalog.vhost(name)
         description = _text(content, "description", "" if known is None else known.description)
         done = await self._put(AddVhost(name, description), existed)
+        if described is not None and done[0] < HTTPStatus.BAD_REQUEST:
+            told = await self._put(described, existed)
+            done = told if told[0] >= HTTPStatus.BAD_REQUEST else done
         # What users of tokens may do, those say.
         if not existed and done[0] == HTTPStatus.CREATED and isinstance(by, str):
             await self._put(SetPermissions(by, name, ".*", ".*", ".*"), False)
@@ -162,7 +188,20 @@ class Access:
 
     async def delete_vhost(self, at: Path) -> Answer:
         """See `AccessPort.delete_vhost`."""
+        known = self._catalog.vhost(at["vhost"])
+        if known is not None and known.protected:
+            text = refusals.vhost_is_protected(known.name).text
+            return HTTPStatus.PRECONDITION_FAILED, {"error": "precondition_failed", "reason": text}
         return await self._delete(DeleteVhost(at["vhost"]))
+
+    async def protect_vhost(self, vhost: str, protected: bool) -> Answer:
+        """See `AccessPort.protect_vhost`."""
+        if not self._catalog.has_vhost(vhost):
+            return HTTPStatus.NOT_FOUND, NOT_FOUND
+        if self._catalog.level < LEVEL_VHOST_METADATA:
+            what = "protecting vhosts from deletion"
+            return bad_request(needs_level(what, LEVEL_VHOST_METADATA, self._catalog.level).text)
+        return await self._put(DescribeVhost(vhost, protected=protected), True)
 
     async def put_permissions(self, at: Path, content: dict[str, Any], _by: AnyUser) -> Answer:
         """See `AccessPort.put_permissions`."""
@@ -238,12 +277,18 @@ def _limited(at: Path) -> tuple[Any, str]:
     return ("vhost", at["vhost"]) if "vhost" in at else ("user", at["user"])
 
 
-def _check_default_type(content: dict[str, Any]) -> None:
-    """Every durable queue declared without a type is a quorum queue, whatever default a vhost is given; a stream is
-    declared as one."""
-    kind = content.get("default_queue_type")
-    if kind not in (None, "", "undefined", "classic", "quorum"):
-        raise ValueError(f"default_queue_type is {kind!r}; classic or quorum is expected")
+def _description(vhost: str, content: dict[str, Any]) -> DescribeVhost | None:
+    """What the body of a PUT says of a vhost beside its description; None for nothing. An empty type is none: Terraform
+    sends it. Raises ValueError, of the type in RabbitMQ's words."""
+    kind = next((content[field] for field in _DEFAULT_TYPE if field in content), None)
+    kind = None if kind in ("", "undefined") else kind
+    if kind is not None and not isinstance(kind, str):
+        raise ValueError(f"{json_term(kind)} is not a valid default_queue_type value")
+    if kind is not None and kind not in DEFAULT_TYPES:
+        raise ValueError(f"{kind} is not a valid queue type")
+    given = content.get("tags")
+    tags = None if given is None else checked_tags(given)
+    return None if kind is None and tags is None else DescribeVhost(vhost, tags, kind)
 
 
 def _text(content: dict[str, Any], field: str, default: str | None = None) -> str:

@@ -2,21 +2,27 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 from cryptography.x509 import load_pem_x509_certificate
 
+from mayfly.node.catalog import QueueRecord
+from mayfly.node.catalog.arguments import queue_type
+from mayfly.node.catalog.expressions import Expression, expression, expression_fault
 from mayfly.node.engine.engine import Engine
 from mayfly.node.operating.ports.answers import NOT_FOUND, Answer, bad_request
+from mayfly.node.operating.turns import in_turns
 from mayfly.node.operating.views.overview import listener_rows, own_alarms
 
 _OK: Final = {"status": "ok"}
 _DAY_S: Final = 86_400
 _UNITS_S: Final = {"days": _DAY_S, "weeks": 7 * _DAY_S, "months": 30 * _DAY_S, "years": 365 * _DAY_S}
 _MOST_DIGITS: Final = 6
+_QUEUES_AT_ONCE: Final = 500
+_MOST_LISTED: Final = 1_000
 _SAME_PROTOCOL: Final = {
     "amqp091": "amqp", "amqp0.9.1": "amqp", "amqp-0-9-1": "amqp", "amqp0-9-1": "amqp", "amqps": "amqp/ssl",
     "clustering": "clustering", "distribution": "clustering",
@@ -114,6 +120,26 @@ class HealthChecks:
             return _failed(reason, groups=critical)
         return _ok()
 
+    async def leaders(self, vhost: str | None, pattern: str) -> Answer:
+        """See `ChecksPort.leaders`."""
+        engine = self._engine
+        fault = expression_fault(pattern)
+        if fault is not None:
+            return bad_request(f"the pattern '{pattern}' can't be used: {fault}")
+        if vhost is not None and not engine.catalog.has_vhost(vhost):
+            return HTTPStatus.NOT_FOUND, NOT_FOUND
+        without = {id for id in range(1, engine.catalog.shard_count + 1) if engine.leader_of(id) == 0}
+        if not without:
+            return _ok()
+        wanted = expression(pattern)
+        vhosts = [each.name for each in engine.catalog.vhosts()] if vhost is None else [vhost]
+        found = [
+            {"readable_name": f"queue '{it.name}' in vhost '{it.vhost}'", "name": it.name, "virtual_host": it.vhost,
+             "type": queue_type(it.arguments)}
+            for it in await in_turns(_led_by_nobody(engine, vhosts, without, wanted), _QUEUES_AT_ONCE)
+        ]  # fmt: skip
+        return _failed("Detected quorum queues without an elected leader", queues=found) if found else _ok()
+
     def ready(self) -> Answer:
         """See `ChecksPort.ready`."""
         ready, reason = self._node.readiness()
@@ -155,6 +181,20 @@ class HealthChecks:
     def _name(self, node_id: int) -> str:
         record = self._engine.catalog.node(node_id)
         return f"node{node_id}" if record is None else record.name
+
+
+def _led_by_nobody(
+    engine: Engine, vhosts: Iterable[str], shards: Collection[int], wanted: Expression
+) -> Iterator[QueueRecord | None]:
+    """None for each queue on the way that is none of them. Ends with _MOST_LISTED."""
+    left = _MOST_LISTED
+    for vhost in vhosts:
+        for record in list(engine.catalog.queues(vhost)):
+            is_one = record.replicated and record.shard in shards and wanted.search(record.name)
+            yield record if is_one else None
+            left -= is_one
+            if not left:
+                return
 
 
 def _end_s(file: Path) -> float:

@@ -12,7 +12,7 @@ from mayfly.node.catalog.shard_settings import shard_settings
 from mayfly.node.engine.engine import Engine
 from mayfly.node.operating.cluster_control import ClusterControl
 from mayfly.node.operating.definitions.exporting import definitions_of, in_vhost, into_vhost
-from mayfly.node.operating.definitions.reading import BadDefinitions, Plan, check_on, read_definitions
+from mayfly.node.operating.definitions.reading import BadDefinitions, Plan, check_on, for_level, read_definitions
 from mayfly.node.operating.ports.answers import Answer, bad_request, in_doubt
 from mayfly.node.shard.commands import encode_create_queue
 from mayfly.node.version import RABBITMQ_VERSION
@@ -86,6 +86,7 @@ class Definitions:
             raise LeavesOut(plan.notes)
         await self._cluster.catch_up()
         catalog = self._engine.catalog
+        plan = for_level(plan, catalog.level)
         await loop.run_in_executor(None, check_on, catalog.founding_shards, catalog.snapshot(), plan)
         for first in range(0, len(plan.commands), _AT_ONCE):
             wishes = plan.commands[first : first + _AT_ONCE]

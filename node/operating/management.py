@@ -5,25 +5,29 @@ from collections.abc import Collection, Iterable, Sequence
 from http import HTTPStatus
 from typing import Any, NamedTuple, Protocol
 
+from mayfly.cluster.versions import LEVEL_GLOBAL_PARAMETERS
 from mayfly.node.amqp.errors import NOT_ALLOWED, PRECONDITION_FAILED
-from mayfly.node.amqp.settings import CLUSTER_NAME
 from mayfly.node.catalog import (
+    ClearGlobalParameter,
     ClearPolicy,
     Done,
     PolicyRecord,
     PolicySet,
     Refusal,
+    SetGlobalParameter,
     SetPolicy,
     check_policy,
 )
 from mayfly.node.catalog.expressions import expression
 from mayfly.node.catalog.permissions import may_enter
+from mayfly.node.catalog.records import CLUSTER_ID_PARAMETER, CLUSTER_NAME_PARAMETER, CLUSTER_TAGS_PARAMETER
+from mayfly.node.catalog.refusals import needs_level
 from mayfly.node.catalog.token_user import AnyUser, name_of
 from mayfly.node.catalog.values import json_term
 from mayfly.node.engine.engine import Engine
 from mayfly.node.operating.clients import Clients
 from mayfly.node.operating.cluster_control import ClusterControl
-from mayfly.node.operating.definitions.names import checked_size
+from mayfly.node.operating.definitions.names import checked_global_parameter, checked_size
 from mayfly.node.operating.groups import Groups
 from mayfly.node.operating.message_totals import MessageTotals
 from mayfly.node.operating.operator_login import Logins
@@ -60,6 +64,8 @@ class ThisNode(Protocol):
 
     def login_attempts(self) -> list[dict[str, Any]]:
         """In RabbitMQ's shape."""
+
+    def forget_login_attempts(self) -> None: ...
 
 
 class Told(NamedTuple):
@@ -185,16 +191,22 @@ class Management:
         """See `ManagementPort.overview`."""
         engine = self._engine
         if not self.sees_all(user):
-            return overview(self._rabbitmq_version) | await self._totals_of(user)
+            return self._named() | await self._totals_of(user)
         stats = {"message_stats": await self._messages.of_cluster()} if with_stats else {}
         node = self._catalog.node(engine.node_id)
         totals, unknown = await self._groups.totals()
         listeners = listener_rows(engine, self._this_node.clients_use_tls())
-        return overview(self._rabbitmq_version) | totals_of_all(engine, totals) | _without(unknown) | stats | {
+        return self._named() | totals_of_all(engine, totals) | _without(unknown) | stats | {
             "node": f"node{engine.node_id}" if node is None else node.name,
             "listeners": listeners,
             "contexts": context_rows(listeners),
         }
+
+    def _named(self) -> dict[str, Any]:
+        """What everybody is told of the cluster."""
+        tags = self._catalog.global_parameter(CLUSTER_TAGS_PARAMETER)
+        told = overview(self._rabbitmq_version, self._catalog.cluster_name)
+        return told if tags is None else told | {CLUSTER_TAGS_PARAMETER: tags.value}
 
     async def vhost_totals(self, vhosts: Sequence[str]) -> dict[str, dict[str, Any]]:
         """See `ManagementPort.vhost_totals`."""
@@ -272,10 +284,35 @@ class Management:
 
     def global_parameters(self) -> list[dict[str, Any]]:
         """See `ManagementPort.global_parameters`."""
-        return [
-            {"name": "cluster_name", "value": CLUSTER_NAME},
-            {"name": "internal_cluster_id", "value": f"rabbitmq-cluster-id-{self._cluster.cluster_id}"},
-        ]
+        given = {
+            CLUSTER_NAME_PARAMETER: self._catalog.cluster_name,
+            CLUSTER_ID_PARAMETER: f"rabbitmq-cluster-id-{self._cluster.cluster_id}",
+        }
+        given |= {record.name: record.value for record in self._catalog.global_parameters()}
+        return [{"name": name, "value": value} for name, value in given.items()]
+
+    async def set_global_parameter(self, name: str, value: object) -> Answer:
+        """See `ManagementPort.set_global_parameter`."""
+        checked_global_parameter(name, value)
+        existed = self._catalog.global_parameter(name) is not None
+        done = await self._change_global_parameters(SetGlobalParameter(name, value))
+        return (HTTPStatus.CREATED, {}) if done[0] == HTTPStatus.NO_CONTENT and not existed else done
+
+    async def clear_global_parameter(self, name: str) -> Answer:
+        """See `ManagementPort.clear_global_parameter`."""
+        return await self._change_global_parameters(ClearGlobalParameter(name))
+
+    async def _change_global_parameters(self, command: SetGlobalParameter | ClearGlobalParameter) -> Answer:
+        level = self._catalog.level
+        if level < LEVEL_GLOBAL_PARAMETERS:  # Members that are older could not read the command.
+            return bad_request(needs_level("setting global parameters", LEVEL_GLOBAL_PARAMETERS, level).text)
+        result = await self._cluster.command(command)
+        if not isinstance(result, Done):
+            return _failed(result)
+        await self._cluster.spread()
+        if isinstance(command, ClearGlobalParameter) and not result.changed:
+            return HTTPStatus.NOT_FOUND, NOT_FOUND
+        return HTTPStatus.NO_CONTENT, {}
 
     async def nodes(self) -> list[dict[str, Any]]:
         """See `ManagementPort.nodes`."""
@@ -285,6 +322,10 @@ class Management:
         """See `ManagementPort.login_attempts`."""
         record = self._catalog.node(self._engine.node_id)
         return self._this_node.login_attempts() if record is not None and record.name == node else None
+
+    def forget_login_attempts(self) -> None:
+        """See `ManagementPort.forget_login_attempts`."""
+        self._this_node.forget_login_attempts()
 
 
 def _without(unknown: Iterable[int]) -> dict[str, Any]:

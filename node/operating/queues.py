@@ -23,10 +23,12 @@ from mayfly.node.operating.views.queue_counts import (
     activity_of,
     counts_of,
     left_behind,
+    sampled_shards,
     shard_here,
 )
 from mayfly.node.operating.views.queue_views import LOOKED_AT, QueueViews
 from mayfly.node.operating.views.rates import Rates, message_stats
+from mayfly.node.operating.views.sampled_rates import STEP_MS, SampledRates
 from mayfly.node.operating.views.status import managed_queue
 
 QUEUES_AT_ONCE: Final = 50
@@ -62,6 +64,12 @@ class _Activity(msgspec.Struct, tag="QueueActivity"):
     queues: Ids
 
 
+class _Rates(msgspec.Struct, tag="QueueRates"):
+    """Of what `activity_of` counts, in a second."""
+
+    queues: Ids
+
+
 class _Behind(msgspec.Struct, tag="QueuesBehind"):
     """`left_behind`."""
 
@@ -79,10 +87,12 @@ class Queues:
         self._now_ms = now_ms
         self._views = QueueViews(engine)
         self._rates = rates
+        self._sampled = SampledRates()
         self._order = QueueOrder(engine, sources, questions, now_ms)
         questions.add(_Rows, dict[int, dict[int, Row]], self._tell_rows)
         questions.add(_Counts, dict[int, dict[int, QueueCounts]], self._tell_counts)
         questions.add(_Activity, dict[int, dict[int, QueueActivity]], self._tell_activity)
+        questions.add(_Rates, dict[int, dict[int, tuple[float, ...]]], self._tell_rates)
         questions.add(_Behind, dict[int, dict[int, Behind]], self._tell_behind)
 
     async def one(self, vhost: str, name: str) -> Row | None:
@@ -123,12 +133,13 @@ class Queues:
         ]
         if figures == "all":
             activity = await self.activity(records)
+            sampled = await self._sampled_rates(records)
             now_ms = self._now_ms()
             for record, row in zip(records, rows, strict=True):
                 did = activity.get(record.id)
                 if did is not None:
                     rates = self._rates.look(now_ms, ("queue", record.id), did)
-                    row["message_stats"] = message_stats(STATS, did, rates)
+                    row["message_stats"] = message_stats(STATS, did, rates or sampled.get(record.id))
         return rows
 
     async def activity(self, records: Sequence[QueueRecord]) -> dict[int, QueueActivity]:
@@ -136,6 +147,25 @@ class Queues:
         found: dict[int, QueueActivity] = {}
         for start in range(0, len(records), COUNTS_AT_ONCE):
             told = await self._sources.ask(self._ids(records[start : start + COUNTS_AT_ONCE]), _Activity)
+            for some in told.found.values():
+                found |= some
+        return found
+
+    async def sample(self) -> None:
+        """Have rates of this node's queues before anybody asks; until it is cancelled."""
+        while True:
+            await asyncio.sleep(STEP_MS / 1000)
+            self.sample_once()
+
+    def sample_once(self) -> None:
+        """A step of that."""
+        self._sampled.step(self._now_ms(), sampled_shards(self._engine))
+
+    async def _sampled_rates(self, records: Sequence[QueueRecord]) -> dict[int, tuple[float, ...]]:
+        """By id, as far as that is known."""
+        found: dict[int, tuple[float, ...]] = {}
+        for start in range(0, len(records), COUNTS_AT_ONCE):
+            told = await self._sources.ask(self._ids(records[start : start + COUNTS_AT_ONCE]), _Rates)
             for some in told.found.values():
                 found |= some
         return found
@@ -248,6 +278,17 @@ class Queues:
             shard = shard_here(self._engine, shard_id)
             if shard is not None:
                 told[shard_id] = activity_of(shard, ids[:COUNTS_AT_ONCE])
+        return told
+
+    def _tell_rates(self, asked: _Rates) -> dict[int, dict[int, tuple[float, ...]]]:
+        told = {}
+        now_ms = self._now_ms()
+        for shard_id, ids in asked.queues.items():
+            shard = shard_here(self._engine, shard_id)
+            if shard is not None:
+                did = activity_of(shard, ids[:COUNTS_AT_ONCE])
+                rates = {id: self._sampled.rate(now_ms, shard_id, id, counts) for id, counts in did.items()}
+                told[shard_id] = {id: rate for id, rate in rates.items() if rate is not None}
         return told
 
     def _tell_counts(self, asked: _Counts) -> dict[int, dict[int, QueueCounts]]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -64,6 +64,8 @@ class Node:
     certificates: Certificates
     at_start: CatalogAtStart
     view: NodeView
+    sample: Callable[[], Coroutine[None, None, None]]
+    """Has rates of queues known before anybody asks."""
     http: HttpServer
     tokens: NodeTokens | None
 
@@ -182,6 +184,7 @@ def assemble(
         certificates=certificates,
         at_start=at_start,
         view=pages.view,
+        sample=pages.sample,
         http=http,
         tokens=tokens,
     )

@@ -34,6 +34,7 @@ from mayfly.node.shell.log_writer import SYNC_BOUNDS_S, LogWriter
 from mayfly.node.shell.open_files import FileShares, open_files
 from mayfly.node.shell.peer_protection import peer_warnings, protection
 from mayfly.node.shell.process_memory import MemoryWatch
+from mayfly.node.shell.process_threads import threads
 from mayfly.node.shell.resource_watch import ResourceWatch
 
 
@@ -69,6 +70,7 @@ class NodeView:
         self._queues = queues
         self._outlooks = outlooks
         self._started_s = time.monotonic()
+        self._forgotten_logins: dict[str, tuple[int, int]] = {}
 
     def is_live(self) -> bool:
         """Whether the process does its work."""
@@ -125,7 +127,11 @@ class NodeView:
 
     def resources(self) -> dict[str, Any]:
         """See `ThisNode.resources`."""
+        seen = threads()
         known = {
+            "proc_used": None if seen is None else seen.used,
+            "proc_total": None if seen is None else seen.allowed,
+            "run_queue": None if seen is None else seen.waiting,
             "mem_used": self._node.memory.used_bytes or None,
             "mem_limit": self._node.memory.limit_bytes or None,
             "disk_free": self._node.watch.free_bytes,
@@ -139,20 +145,31 @@ class NodeView:
             "os_pid": str(os.getpid()),
             "processors": os.cpu_count() or 1,
             "uptime": int((time.monotonic() - self._started_s) * 1000),
+            "being_drained": self._node.control.drain.step != NOT_DRAINING,
         }
 
     def login_attempts(self) -> list[dict[str, Any]]:
         """See `ThisNode.login_attempts`."""
-        by_protocol = {"amqp091": self._node.broker.logins.failed, "http": self._node.logins.failed}
-        return [
-            {
+        rows: list[dict[str, Any]] = []
+        for protocol, (accepted, refused) in self._logins().items():
+            forgotten = self._forgotten_logins.get(protocol, (0, 0))
+            accepted, refused = accepted - forgotten[0], refused - forgotten[1]
+            rows.append({
                 "protocol": protocol,
-                "auth_attempts": logins.accepted + logins.refused,
-                "auth_attempts_failed": logins.refused,
-                "auth_attempts_succeeded": logins.accepted,
-            }
-            for protocol, logins in by_protocol.items()
-        ]
+                "auth_attempts": accepted + refused,
+                "auth_attempts_failed": refused,
+                "auth_attempts_succeeded": accepted,
+            })
+        return rows
+
+    def forget_login_attempts(self) -> None:
+        """See `ThisNode.forget_login_attempts`. Counters of metrics go on."""
+        self._forgotten_logins = self._logins()
+
+    def _logins(self) -> dict[str, tuple[int, int]]:
+        """Accepted and refused, by protocol."""
+        by_protocol = {"amqp091": self._node.broker.logins.failed, "http": self._node.logins.failed}
+        return {protocol: (logins.accepted, logins.refused) for protocol, logins in by_protocol.items()}
 
     def connections(self) -> tuple[int, int]:
         """See `Checked.connections`."""
@@ -196,6 +213,7 @@ class NodeView:
         logins = (node.broker.logins.failed, node.logins.failed)
         return NodeFigures(
             name=node.settings.name,
+            cluster_name=node.engine.catalog.cluster_name,
             cluster=node.cluster,
             rabbitmq_version=node.settings.rabbitmq_version,
             uptime_ms=int((time.monotonic() - self._started_s) * 1000),

@@ -51,6 +51,7 @@ class Pages:
         groups = Groups(engine, sources, questions, now_ms)
         rates = Rates()
         queues = Queues(engine, sources, questions, rates, now_ms)
+        self.sample = queues.sample
         messages = MessageTotals(questions, broker.traffic, rates, now_ms)
         dead_letters = DeadLetters(engine, sources, questions, now_ms, pump)
         clients = Clients(engine, ClientViews(engine, broker), sources, questions, rates, now_ms)

@@ -88,6 +88,7 @@ class NodeProcess:
         node.tasks.begin(node.certificates.watch())
         if node.tokens is not None:
             node.tasks.begin(node.tokens.watch())
+        node.tasks.begin(node.sample())
         node.drive.schedule_pump()
         await node.http.start()
         await node.at_start.wait()

@@ -188,4 +188,12 @@ HTTP_BUGS = [
         "tests/node/http/test_token_pages.py::test_keys_of_an_address_are_asked_for_when_one_is_new_and_not_too_often",
         "asked a moment ago",
     ),
+    Bug(
+        "spreads what a queue does over the time in which nothing happened",
+        "node/operating/views/sampled_rates.py",
+        "        return max(looked_ms, min(self.quiet_ms, now_ms - SPAN_MS))\n",
+        "        return looked_ms\n",
+        "tests/node/operating/views/test_sampled_rates.py::test_the_first_who_asks_is_told_however_long_nobody_did",
+        "not spread",
+    ),
 ]

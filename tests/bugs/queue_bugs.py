@@ -543,4 +543,20 @@ QUEUE_BUGS = [
         "tests/node/shard/test_line.py::test_a_moment_stays_as_it_was_whatever_leaves",
         "assert",
     ),
+    Bug(
+        "makes a stream, by its vhost's default, of a queue that goes with its connection",
+        "node/catalog/declarations.py",
+        "    if not command.durable or command.exclusive or command.auto_delete:\n        return command\n",
+        "",
+        "tests/node/catalog/test_vhosts.py::test_a_queue_without_a_type_is_of_its_vhosts_where_it_can_be[stream]",
+        "assert",
+    ),
+    Bug(
+        "deletes a vhost that is protected",
+        "node/catalog/changes.py",
+        "        if self._state.existing_vhost(command.name).record.protected:\n",
+        "        if not self._state.existing_vhost(command.name):\n",
+        "tests/node/http/test_access_pages.py::test_a_protected_vhost_is_not_deleted",
+        "assert",
+    ),
 ]

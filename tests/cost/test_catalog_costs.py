@@ -177,6 +177,11 @@ ACTS: Final[dict[str, Callable[[World], list[Any]]]] = {
     "a binding goes": lambda world: [world.c.Unbind("/", "x", "queue", "q", "k")],
     "a new vhost": lambda world: [world.c.AddVhost("new")],
     "a vhost that is there": lambda world: [world.c.AddVhost("/", "told anew")],
+    "what is said of a vhost": lambda world: [world.c.DescribeVhost("/", ("a",), "quorum", True)],
+    "a global parameter": lambda world: [world.c.SetGlobalParameter("new", {"a": [1]})],
+    "a global parameter goes": lambda world: [
+        world.c.SetGlobalParameter("new", 1), world.c.ClearGlobalParameter("new"),
+    ],
     "a vhost goes": lambda world: [world.c.AddVhost("new"), world.c.DeleteVhost("new")],
     "a new user": lambda world: [world.c.PutUser("new", "x")],
     "a user's hash": lambda world: [world.c.UpgradePassword("u", "x", "y")],

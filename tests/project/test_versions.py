@@ -29,12 +29,12 @@ SHARD_KINDS = {
 }
 """43 was a command that no release has given: it stays unused."""
 CATALOG_COMMANDS = {
-    "add_member", "add_shards", "add_vhost", "bind", "clear_permissions", "clear_policy", "clear_topic_permissions",
-    "declare_exchange", "declare_queue", "definitions_loaded", "delete_exchange", "delete_user", "delete_vhost",
-    "found_cluster", "member_away", "member_back", "member_gone", "move_queue", "node_lost", "node_started",
-    "place_group", "plan_groups", "prefer_leader", "put_user", "queue_moved", "raise_level", "remove_member",
-    "remove_queues", "set_limit", "set_permissions", "set_policy", "set_switch", "set_topic_permissions", "unbind",
-    "upgrade_password",
+    "add_member", "add_shards", "add_vhost", "bind", "clear_global_parameter", "clear_permissions", "clear_policy",
+    "clear_topic_permissions", "declare_exchange", "declare_queue", "definitions_loaded", "delete_exchange",
+    "delete_user", "delete_vhost", "describe_vhost", "found_cluster", "member_away", "member_back", "member_gone",
+    "move_queue", "node_lost", "node_started", "place_group", "plan_groups", "prefer_leader", "put_user", "queue_moved",
+    "raise_level", "remove_member", "remove_queues", "set_global_parameter", "set_limit", "set_permissions",
+    "set_policy", "set_switch", "set_topic_permissions", "unbind", "upgrade_password",
 }
 FORMS = {
     "shard snapshot": 9, "shard snapshot with moves": 10, "shard snapshot with special rows": 11, "catalog snapshot": 7,

@@ -107,6 +107,7 @@ def _declare_active(channel: OperationChannel, method: Any, arguments: bytes) ->
         incarnation=cluster.incarnation,
         connection=client.name,
     )
+    command = cluster.catalog.with_default_type(command)
     check(name_refusal(command))
     for _ in range(DECLARE_ATTEMPTS):
         try:

@@ -5,7 +5,11 @@ from typing import Any, Final
 from mayfly.node.catalog import Catalog, PolicyRecord
 from mayfly.node.operating.definitions.reading import OPERATOR_POLICY, VHOST_LIMITS
 from mayfly.node.operating.views.shown_user import shown_user
+from mayfly.node.operating.views.shown_vhost import shown_vhost
 from mayfly.node.version import RABBITMQ_VERSION, VERSION
+
+_NOT_EXPORTED: Final = ("tracing", "protected_from_deletion")
+"""Of what is shown of a vhost: its metadata says the second."""
 
 
 def definitions_of(catalog: Catalog, rabbitmq_version: str = RABBITMQ_VERSION) -> dict[str, Any]:
@@ -21,7 +25,9 @@ def definitions_of(catalog: Catalog, rabbitmq_version: str = RABBITMQ_VERSION) -
         "product_name": "MayflyMQ",
         "product_version": VERSION,
         "users": [shown_user(user) for user in catalog.users()],
-        "vhosts": [{"name": vhost.name, "description": vhost.description} for vhost in vhosts],
+        "vhosts": [
+            {key: value for key, value in shown_vhost(vhost).items() if key not in _NOT_EXPORTED} for vhost in vhosts
+        ],
         "permissions": [
             {"user": it.user, "vhost": it.vhost, "configure": it.configure, "write": it.write, "read": it.read}
             for it in catalog.permissions()
@@ -31,7 +37,7 @@ def definitions_of(catalog: Catalog, rabbitmq_version: str = RABBITMQ_VERSION) -
             for it in catalog.topic_permissions()
         ],
         "parameters": parameters_of(catalog),
-        "global_parameters": [],
+        "global_parameters": [{"name": it.name, "value": it.value} for it in catalog.global_parameters()],
         "policies": [{"vhost": it.vhost, "name": it.name, **_shown_policy(it)} for it in catalog.policies(None, False)],
         "queues": [
             {"name": it.name, "vhost": it.vhost, "durable": True, "auto_delete": False, "arguments": it.arguments}

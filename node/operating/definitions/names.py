@@ -4,6 +4,8 @@ from typing import Final
 
 import msgspec
 
+from mayfly.node.catalog import MalformedCommand, SetGlobalParameter, decode, encode
+from mayfly.node.catalog.records import CLUSTER_ID_PARAMETER, CLUSTER_NAME_PARAMETER
 from mayfly.node.limits import ARGUMENT_VALUES, ARGUMENTS_BYTES
 
 LONGEST_NAME_BYTES: Final = 255
@@ -38,6 +40,28 @@ def checked_size(value: object, what: str) -> None:
         raise ValueError(f"{what} of {octets} octets, where {ARGUMENTS_BYTES} are the most")
     if values > ARGUMENT_VALUES:
         raise ValueError(f"{what} with {values} values, where {ARGUMENT_VALUES} are the most")
+
+
+def checked_value(value: object, what: str) -> object:
+    """A value of JSON that the catalog can keep. Raises ValueError."""
+    try:
+        decode(encode(SetGlobalParameter("", value)))
+    except MalformedCommand:
+        raise ValueError(f"{what} takes numbers of 64 bits, and is not nested beyond reason") from None
+    checked_size(value, what)
+    return value
+
+
+def checked_global_parameter(name: str, value: object) -> None:
+    """Raises ValueError for one that can't be set."""
+    checked_name(name, "a global parameter's name")
+    if name == CLUSTER_ID_PARAMETER:
+        raise ValueError(f"{name} is the cluster's own, and can't be set")
+    if name == CLUSTER_NAME_PARAMETER:
+        if not isinstance(value, str):
+            raise ValueError(f"{name} takes a string")
+        checked_name(value, f"the value of {name}")
+    checked_value(value, f"the value of {name}")
 
 
 def values_in_json(value: object) -> int:

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
 import msgspec
 
-from mayfly.cluster.versions import LEVEL_HIGHEST
+from mayfly.cluster.versions import LEVEL_HIGHEST, LEVEL_VHOST_METADATA
 from mayfly.node.catalog import (
     AddVhost,
     Bind,
@@ -17,9 +17,11 @@ from mayfly.node.catalog import (
     CatalogCommand,
     DeclareExchange,
     DeclareQueue,
+    DescribeVhost,
     NeedsLevel,
     PutUser,
     Refusal,
+    SetGlobalParameter,
     SetLimit,
     SetPermissions,
     SetPolicy,
@@ -28,24 +30,31 @@ from mayfly.node.catalog import (
 )
 from mayfly.node.catalog.access_limits import LIMITS, limit_fault
 from mayfly.node.catalog.arguments import SINCE_LEVEL, unbuilt_arguments, without_empty_type
-from mayfly.node.catalog.declarations import is_exchange_type
+from mayfly.node.catalog.declarations import DEFAULT_TYPES, is_exchange_type
 from mayfly.node.catalog.expressions import expression_fault
 from mayfly.node.catalog.passwords import ALGORITHMS, from_imported
 from mayfly.node.catalog.policies import known_part
-from mayfly.node.catalog.records import LimitedKind
+from mayfly.node.catalog.records import CLUSTER_ID_PARAMETER, LimitedKind
 from mayfly.node.catalog.refusals import needs_level
 from mayfly.node.catalog.values import MAX_DEPTH
-from mayfly.node.operating.definitions.names import checked_name, checked_size, checked_tags, name_is_long
+from mayfly.node.operating.definitions.names import (
+    checked_global_parameter,
+    checked_name,
+    checked_size,
+    checked_tags,
+    name_is_long,
+)
 
 OPERATOR_POLICY: Final = "operator_policy"
 """RabbitMQ exports operator policies as parameters of this component."""
 VHOST_LIMITS: Final = "vhost-limits"
 """...and the limits of a vhost as the parameter `limits` of this one."""
 
-_NO_LOSS: Final = frozenset({"cluster_name", "cluster_tags", "internal_cluster_id"})
-"""Global parameters that every cluster of RabbitMQ has; they do nothing."""
+_OF_A_PLUGIN: Final = "mqtt_"
+"""So the names of global parameters begin that say something to a plugin alone."""
 _PREDECLARED: Final = frozenset({"amq.direct", "amq.fanout", "amq.headers", "amq.match", "amq.topic"})
 _QUEUE_TYPES: Final = ("classic", "quorum", "stream", "", "undefined")
+_SAID_OF_VHOSTS: Final = ("tags", "default_queue_type")
 _LOWEST_NUMBER: Final = -(2**63)
 _HIGHEST_NUMBER: Final = 2**63 - 1
 _Item = TypeVar("_Item")
@@ -84,6 +93,25 @@ def read_definitions(data: bytes) -> Plan:
     except (ValueError, RecursionError) as error:
         raise BadDefinitions(f"not JSON: {error}") from None
     return _Reading(_Fields("", content)).plan()
+
+
+def for_level(plan: Plan, level: int) -> Plan:
+    """The plan without what cannot be said at this feature level, and is so anyway: that a vhost has no tags and its
+    queues are classic ones, as every export of RabbitMQ says."""
+    if level >= LEVEL_VHOST_METADATA:
+        return plan
+    kept = [wish for wish in plan.commands if not is_so_anyway(wish.command)]
+    return plan._replace(commands=kept)
+
+
+def is_so_anyway(command: CatalogCommand | None) -> bool:
+    """Whether it says of a vhost what is so of each of which nothing is said."""
+    return (
+        isinstance(command, DescribeVhost)
+        and not command.tags
+        and command.default_queue_type in (None, "classic")
+        and command.protected is None
+    )
 
 
 def check_on(founding_shards: int, snapshot: bytes, plan: Plan) -> None:
@@ -226,7 +254,6 @@ class _Reading:
 
     def plan(self) -> Plan:
         steps: tuple[tuple[str, Callable[[_Fields], CatalogCommand | None]], ...] = (
-            ("vhosts", self._vhost),
             ("users", self._user),
             ("permissions", _permissions),
             ("topic_permissions", _topic_permissions),
@@ -236,6 +263,8 @@ class _Reading:
             ("queues", self._queue),
             ("bindings", self._binding),
         )
+        for item in self._file.items("vhosts"):
+            self._vhost(item)
         for name, read in steps:
             for item in self._file.items(name):
                 command = read(item)
@@ -243,8 +272,7 @@ class _Reading:
                     self._commands.append(Wish(item.place, command))
         self._commands += self._limits
         for item in self._file.items("global_parameters"):
-            if item.text("name") not in _NO_LOSS:
-                self._leave_out(item, "there are no global parameters here")
+            self._global_parameter(item)
         return Plan(self._commands, self._notes)
 
     def _parameter(self, item: _Fields) -> CatalogCommand | None:
@@ -259,21 +287,49 @@ class _Reading:
         self._leave_out(item, f"there are no parameters of component {_shown(component)} here")
         return None
 
+    def _global_parameter(self, item: _Fields) -> None:
+        name = item.text("name")
+        if name == CLUSTER_ID_PARAMETER:
+            return  # every cluster has its own
+        if name.startswith(_OF_A_PLUGIN):
+            self._leave_out(item, "there is no such plugin here")
+            return
+        try:
+            checked_global_parameter(name, item.raw("value"))
+        except ValueError as error:
+            raise BadDefinitions(f"{item.place}: {error}") from None
+        self._commands.append(Wish(item.place, SetGlobalParameter(name, item.raw("value"))))
+
     def _leave_out(self, item: _Fields, why: str) -> None:
         self._notes.append(f"{item.place}: {_shown(item.raw('name'))} left out, {why}")
 
-    def _vhost(self, item: _Fields) -> CatalogCommand:
+    def _vhost(self, item: _Fields) -> None:
+        """What is said twice counts as it stands with the vhost itself; what it has anyway is not asked for."""
+        name = _name(item, "a vhost's name")
         metadata = item.raw("metadata")
-        described: dict[str, object] = metadata if isinstance(metadata, dict) else {}
-        default_type = item.raw("default_queue_type") or described.get("default_queue_type")
-        if default_type not in (None, "undefined", "classic", "quorum"):
-            text = f"default_queue_type = {_shown(default_type)} left out: classic or quorum is taken"
+        said = {**metadata} if isinstance(metadata, dict) else {}
+        said |= {key: item.raw(key) for key in _SAID_OF_VHOSTS if item.raw(key) is not None}
+        description = said.get("description")
+        text = item.text("description", description if isinstance(description, str) else "")
+        self._commands.append(Wish(item.place, AddVhost(name, text)))
+        default_type = said.get("default_queue_type")
+        if default_type not in (None, "", "undefined", *DEFAULT_TYPES):
+            text = f"default_queue_type = {_shown(default_type)} left out: there is no such type of queues here"
             self._notes.append(f"{item.place}: {text}")
-        description = described.get("description")
-        return AddVhost(
-            _name(item, "a vhost's name"),
-            item.text("description", description if isinstance(description, str) else ""),
-        )
+            default_type = None
+        if said.get("tracing") or item.raw("tracing"):
+            self._notes.append(f"{item.place}: tracing left out, there is none here")
+        try:
+            tags = checked_tags(said.get("tags") or "")
+        except ValueError as error:
+            raise BadDefinitions(f"{item.place}: {error}") from None
+        described = DescribeVhost(
+            name, tags if "tags" in said else None,
+            default_type if isinstance(default_type, str) and default_type in DEFAULT_TYPES[1:] else None,
+            True if said.get("protected_from_deletion") is True else None,
+        )  # fmt: skip
+        if described != DescribeVhost(name):
+            self._commands.append(Wish(item.place, described))
 
     def _policy(self, item: _Fields, value: _Fields, operator: bool) -> CatalogCommand | None:
         """The policy, with those of its settings that there are here. They are old (ha-mode), or of a plugin."""

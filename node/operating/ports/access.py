@@ -38,14 +38,21 @@ class AccessPort(Protocol):
     async def put_user(self, at: dict[str, str], content: dict[str, Any], by: AnyUser) -> Answer:
         """Add a user, or change its password and tags."""
 
+    def hash_password(self, password: str) -> dict[str, Any]:
+        """A hash for `put_user`, with `ok` for its name, as RabbitMQ makes them: salted SHA-256."""
+
     async def delete_user(self, at: dict[str, str]) -> Answer:
         """Delete a user; its connections are closed."""
 
     async def put_vhost(self, at: dict[str, str], content: dict[str, Any], by: AnyUser) -> Answer:
-        """Add a vhost, in which `by` may do everything, or change its description."""
+        """Add a vhost, in which `by` may do everything, or change its description, tags and default type of queues, as
+        far as the body has them."""
 
     async def delete_vhost(self, at: dict[str, str]) -> Answer:
-        """Delete a vhost with all in it; its connections are closed."""
+        """Delete a vhost with all in it; its connections are closed. 412 for one that is protected from it."""
+
+    async def protect_vhost(self, vhost: str, protected: bool) -> Answer:
+        """Keep a vhost from being deleted, or let it be deleted again."""
 
     async def put_permissions(self, at: dict[str, str], content: dict[str, Any], by: AnyUser) -> Answer:
         """Say what a user may do in a vhost."""

@@ -26,6 +26,10 @@ class ChecksPort(Protocol):
     def quorum_critical(self) -> Answer:
         """Whether all groups keep a majority of their voters without this node."""
 
+    async def leaders(self, vhost: str | None, pattern: str) -> Answer:
+        """Whether all replicated queues of the vhost (None: of all) have a leader, of those in whose names the
+        expression is found."""
+
     def ready(self) -> Answer:
         """Whether this node serves clients."""
 

@@ -84,7 +84,13 @@ class ManagementPort(ClientsPort, Protocol):
         """In RabbitMQ's shape, those that go with the version that tools are told (RULES Q4)."""
 
     def global_parameters(self) -> list[dict[str, Any]]:
-        """Those that every cluster of RabbitMQ has: there are no others here."""
+        """Those that every cluster of RabbitMQ has, and those that were set."""
+
+    async def set_global_parameter(self, name: str, value: object) -> Answer:
+        """Keep a value of JSON under a name: 201, 204, 400, 504. `cluster_name` names the cluster."""
+
+    async def clear_global_parameter(self, name: str) -> Answer:
+        """Take it away: 204, 404, 504."""
 
     async def nodes(self) -> list[dict[str, Any]]:
         """The members in RabbitMQ's shape; what each knows of itself alone is left out of those that do not answer."""
@@ -101,4 +107,7 @@ class ManagementPort(ClientsPort, Protocol):
         in `next_due_in_ms`, None for none. One whose shard no node tells of is left out."""
 
     def login_attempts(self, node: str) -> list[dict[str, Any]] | None:
-        """By protocol, since the node began; None for another node than this one."""
+        """By protocol, since the node began or they were forgotten; None for another node than this one."""
+
+    def forget_login_attempts(self) -> None:
+        """Those of this node are counted from nothing again."""

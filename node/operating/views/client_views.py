@@ -256,6 +256,7 @@ class ClientViews:
             "ack_required": not consumer.no_ack,
             "prefetch_count": consumer.prefetch,
             "exclusive": terms.exclusive,
+            "consumer_timeout": max(0, consumer.holder.timeout_ms),
             "arguments": json_value(table_to_python(terms.arguments)),
             **self._activity(consumer, queue),
         }

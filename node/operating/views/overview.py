@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from mayfly.node.amqp.settings import CLUSTER_NAME
 from mayfly.node.broker.access_counts import CHANNELS_OF_USER, CONNECTIONS_OF_USER, CONNECTIONS_OF_VHOST
 from mayfly.node.catalog.exchange import EXCHANGE_TYPES
 from mayfly.node.duties.alarms import DISK, MEMORY, NAMES
@@ -11,6 +10,12 @@ from mayfly.node.engine.engine import Engine
 from mayfly.node.operating.views.queue_counts import QueueCounts, shard_here
 from mayfly.node.version import VERSION
 
+_RATES_MODE: Final = "basic"
+_FEATURE_FLAGS: Final = (
+    "detailed_queues_endpoint", "maintenance_mode_status", "quorum_queue", "stream_queue", "user_limits",
+    "virtual_host_metadata",
+)  # fmt: skip
+"""Of RabbitMQ's those for something that is here: tools ask for them by name."""
 _LISTENERS: Final = {"amqp": "amqp", "amqps": "amqp/ssl", "http": "http", "https": "https", "peer": "clustering"}
 """What the addresses of nodes are called here and there."""
 
@@ -23,15 +28,15 @@ class ShardTotals(NamedTuple):
     consumers: int
 
 
-def overview(rabbitmq_version: str) -> dict[str, Any]:
+def overview(rabbitmq_version: str, cluster_name: str) -> dict[str, Any]:
     """What is said to everybody; totals come to it."""
     return {
         "management_version": rabbitmq_version,
         "rabbitmq_version": rabbitmq_version,
         "product_name": "MayflyMQ",
         "product_version": VERSION,
-        "cluster_name": CLUSTER_NAME,
-        "rates_mode": "basic",
+        "cluster_name": cluster_name,
+        "rates_mode": _RATES_MODE,
         "disable_stats": False,
         "enable_queue_totals": False,
         "exchange_types": [{"name": name, "enabled": True} for name in sorted(EXCHANGE_TYPES)],
@@ -41,7 +46,7 @@ def overview(rabbitmq_version: str) -> dict[str, Any]:
 def feature_flags(rabbitmq_version: str) -> list[dict[str, Any]]:
     """Those of RabbitMQ's that tools go by: for what is here, and one for each release of 4.x up to that version."""
     release = tuple(int(part) for part in rabbitmq_version.split(".")[:2])
-    names = ["quorum_queue", *(f"rabbitmq_4.{minor}.0" for minor in range(release[1] + 1) if release[0] == 4)]
+    names = [*_FEATURE_FLAGS, *(f"rabbitmq_4.{minor}.0" for minor in range(release[1] + 1) if release[0] == 4)]
     return [
         {"name": name, "desc": "", "doc_url": "", "state": "enabled", "stability": "required", "provided_by": "rabbit"}
         for name in names
@@ -142,6 +147,7 @@ def own_alarms(engine: Engine) -> list[str]:
 
 def node_rows(engine: Engine, now_ms: int, told: Mapping[int, dict[str, Any]]) -> list[dict[str, Any]]:
     """The members by name; `told` is what nodes alone know of themselves."""
+    of_all = {"type": "disc", "partitions": [], "rates_mode": _RATES_MODE, "enabled_plugins": []}
     host = engine.host
     names = {record.id: record.name for record in engine.catalog.nodes()}
     rows = []
@@ -150,9 +156,8 @@ def node_rows(engine: Engine, now_ms: int, told: Mapping[int, dict[str, Any]]) -
         on = own_alarms(engine) if is_self else engine.alarms.of_peer(id)
         row = {
             "name": names.get(id, f"node{id}"),
-            "type": "disc",
+            **of_all,
             "running": is_self or host.liveness.heard_within(id, now_ms, host.settings.election_timeout_ms),
-            "partitions": [],
             "mem_alarm": NAMES[MEMORY] in on,
             "disk_free_alarm": NAMES[DISK] in on,
         }

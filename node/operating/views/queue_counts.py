@@ -1,9 +1,10 @@
 """How much is in a queue, as RabbitMQ's management API tells it. Pure: of the replicas here."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from mayfly.node.engine.engine import Engine
+from mayfly.node.operating.views.sampled_rates import ALWAYS_CHANGED
 from mayfly.node.shard.shard import Shard
 
 
@@ -59,6 +60,33 @@ def activity_of(shard: Shard, queues: Iterable[int]) -> dict[int, QueueActivity]
         if it is not None:
             found[id] = QueueActivity(it.enqueued, it.delivered, it.acknowledged)
     return found
+
+
+class SampledShard:
+    """A shard as `sampled_rates` looks at it."""
+
+    def __init__(self, shard: Shard, mark: int) -> None:
+        self._shard = shard
+        self.mark = mark
+
+    def queue_ids(self) -> Collection[int]:
+        """See `Sampled.queue_ids`."""
+        return self._shard.queue_ids()
+
+    def counts(self, queue_id: int) -> tuple[int, ...] | None:
+        """See `Sampled.counts`: what `QueueActivity` has."""
+        queue = self._shard.queue(queue_id)
+        return None if queue is None else (queue.enqueued, queue.delivered, queue.acknowledged)
+
+
+def sampled_shards(engine: Engine) -> dict[int, SampledShard]:
+    """All that this node has: replicas, whose mark is what of their log is applied, and what is in its memory alone."""
+    groups = engine.host.groups
+    shards = {
+        id: SampledShard(shard, groups[id].applied) for id, shard in engine.shards.items() if id in groups
+    }
+    own = engine.transient.local.shard
+    return shards | {own.shard_id: SampledShard(own, ALWAYS_CHANGED)}
 
 
 def left_behind(shard: Shard, queues: Iterable[int]) -> dict[int, Behind]:

@@ -7,7 +7,6 @@ would be taken for one. docs/operations/rabbitmq-metrics.md says what is left ou
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from mayfly.node.amqp.settings import CLUSTER_NAME
 from mayfly.node.broker.broker import Broker
 from mayfly.node.broker.traffic import SIZE_BOUNDS, Traffic
 from mayfly.node.duties.alarms import DISK, MEMORY
@@ -35,6 +34,7 @@ class NodeFigures(NamedTuple):
     """What the node's process knows of itself; what it does not know is None."""
 
     name: str
+    cluster_name: str
     cluster: str
     rabbitmq_version: str
     uptime_ms: int
@@ -142,7 +142,7 @@ def _identity(figures: NodeFigures, endpoint: str) -> list[Metric]:
         "rabbitmq_version": figures.rabbitmq_version, "product_name": "MayflyMQ", "product_version": VERSION,
     }  # fmt: skip
     identity = {
-        "rabbitmq_node": figures.name, "rabbitmq_cluster": CLUSTER_NAME,
+        "rabbitmq_node": figures.name, "rabbitmq_cluster": figures.cluster_name,
         "rabbitmq_cluster_permanent_id": figures.cluster, "rabbitmq_endpoint": endpoint,
     }  # fmt: skip
     return [

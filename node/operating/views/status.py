@@ -189,7 +189,9 @@ def managed_queue(
         group = engine.host.groups.get(record.shard)
         planned = engine.catalog.members.plan.get(record.shard, ())
         voters = sorted(planned) if group is None else group.conf_state.voters
-        info["node"] = info["leader"] = names.get(engine.leader_of(record.shard))
+        leader = names.get(engine.leader_of(record.shard))
+        if leader is not None:
+            info["node"] = info["leader"] = leader
         info["members"] = [names.get(id, f"node{id}") for id in voters]
         limit = engine.catalog.effective_settings(record).delivery_limit
         if limit is not None or info["type"] == "quorum":

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from mayfly.cluster.versions import LEVEL_HIGHEST
+from mayfly.node.catalog import DeleteVhost, Refusal
 from mayfly.node.catalog.passwords import verify_password
 from mayfly.node.command_line import main
 from mayfly.node.http import HttpServer
@@ -26,6 +28,12 @@ NO_MESSAGES: dict[str, object] = {"message_stats": {}, "messages": 0, "messages_
 ALL = {"configure": ".*", "write": ".*", "read": ".*"}
 
 
+def described(description: str, tags: list[str] | None = None, kind: str = "classic") -> dict[str, object]:
+    """What every vhost is shown with."""
+    metadata = {"description": description, "tags": tags or [], "default_queue_type": kind}
+    return {**metadata, "metadata": metadata, "protected_from_deletion": False, "tracing": False}
+
+
 class Api(PolicyApi):
     """The users of the tests of policies, with these pages beside."""
 
@@ -41,6 +49,62 @@ def api() -> Iterator[Api]:
     api = Api()
     yield api
     api.logins.close()
+
+
+def test_a_hash_of_a_password_can_be_asked_for_and_put(api: Api) -> None:
+    status, answer = api.ask("GET", "/api/auth/hash_password/p%20w%C3%A4")
+    assert status == 200 and answer.keys() == {"ok"}
+    assert api.ask("GET", "/api/auth/hash_password/p%20w%C3%A4")[1] != answer, "each has a salt of its own"
+    assert api.ask("PUT", "/api/users/hashed", {"password_hash": answer["ok"], "tags": "management"}) == (201, None)
+    assert api.ask("GET", "/api/whoami", user="hashed", password="p wä")[0] == 200
+    assert api.ask("GET", "/api/auth/hash_password/pw", user="monitor")[0] == 401
+
+
+def test_what_is_said_of_a_vhost_stays_until_something_else_is_said(api: Api) -> None:
+    api.catalog._state.level = LEVEL_HIGHEST
+    body = {"description": "words", "tags": "a, b", "default_queue_type": "stream"}
+    assert api.ask("PUT", "/api/vhosts/v", body) == (201, None)
+    shown = {"name": "v", **described("words", ["a", "b"], "stream"), **NO_MESSAGES}
+    assert api.ask("GET", "/api/vhosts/v") == (200, shown)
+    assert api.ask("PUT", "/api/vhosts/v", {"default_queue_type": "undefined"}) == (204, None)
+    assert api.ask("GET", "/api/vhosts/v") == (200, shown)
+    assert api.ask("PUT", "/api/vhosts/v", {"tags": [], "default_queue_type": "quorum"}) == (204, None)
+    assert api.ask("GET", "/api/vhosts/v") == (200, {**shown, **described("words", [], "quorum")})
+
+
+def test_a_protected_vhost_is_not_deleted(api: Api) -> None:
+    path, protection = "/api/vhosts/a%2Fb", "/api/vhosts/a%2Fb/deletion/protection"
+    assert api.ask("POST", protection)[0] == 400, "not all members know it yet"
+    api.catalog._state.level = LEVEL_HIGHEST
+    assert api.ask("POST", protection, user="monitor")[0] == 401
+    assert api.ask("POST", protection) == (204, None)
+    assert api.ask("GET", protection) == (200, {"name": "a/b", "protected_from_deletion": True})
+    assert api.ask("GET", path)[1]["metadata"]["protected_from_deletion"] is True
+    reason = "Refusing to delete virtual host 'a/b' because it is protected from deletion"
+    assert api.ask("DELETE", path) == (412, {"error": "precondition_failed", "reason": reason})
+    assert isinstance(api.catalog.apply(DeleteVhost("a/b")), Refusal) and api.catalog.has_vhost("a/b")
+    assert api.ask("DELETE", protection) == (204, None)
+    assert api.ask("DELETE", path) == (204, None)
+    assert api.ask("POST", protection) == api.ask("GET", protection) == (404, NONE)
+
+
+def test_global_parameters_are_kept_and_one_names_the_cluster(api: Api) -> None:
+    api.catalog._state.level = LEVEL_HIGHEST
+    for path in ("/api/global-parameters/x", "/api/cluster-name"):
+        assert api.ask("PUT", path, {"value": 1, "name": "n"}, user="monitor")[0] == 401
+    assert api.ask("PUT", "/api/global-parameters/x", {"name": "x", "value": {"a": [1, None]}}) == (201, None)
+    assert api.ask("PUT", "/api/global-parameters/x", {"value": {"a": [2]}}) == (204, None)
+    assert api.ask("GET", "/api/global-parameters/x") == (200, {"name": "x", "value": {"a": [2]}})
+    assert api.ask("DELETE", "/api/global-parameters/x") == (204, None)
+    assert api.ask("DELETE", "/api/global-parameters/x")[0] == 404
+    assert api.catalog.cluster_name == "mayfly"
+    assert api.ask("PUT", "/api/cluster-name", {"name": "mine"}) == (201, None)
+    assert api.catalog.cluster_name == "mine"
+    shown = {"name": "cluster_name", "value": "mine"}
+    assert api.ask("GET", "/api/global-parameters/cluster_name") == (200, shown)
+    assert api.ask("PUT", "/api/global-parameters/cluster_name", {"value": "other"}) == (204, None)
+    assert api.ask("DELETE", "/api/global-parameters/cluster_name") == (204, None)
+    assert api.catalog.cluster_name == "mayfly"
 
 
 def test_who_am_i(api: Api) -> None:
@@ -85,7 +149,18 @@ def test_hashes_of_rabbitmq_can_be_put_and_log_in(api: Api) -> None:
         ("users/u", {"password": "x", "tags": 7}, "tags takes words"),
         ("users/u", {"password": "x", "tag": "x"}, "tags_not_present"),
         ("users/u", {"Password": "x", "tags": ""}, "the body has the field 'Password', which means nothing here; did "),
-        ("vhosts/v", {"default_queue_type": "stream"}, "default_queue_type is 'stream'; classic or quorum is expected"),
+        ("vhosts/v", {"default_queue_type": "jms"}, "jms is not a valid queue type"),
+        ("vhosts/v", {"default_queue_type": 5}, "5 is not a valid default_queue_type value"),
+        ("vhosts/v", {"tags": 7}, "tags takes words"),
+        ("vhosts/v", {"tags": "x"}, "tags and default queue types of vhosts needs feature level 8"),
+        ("global-parameters/cluster_name", {"value": 5}, "cluster_name takes a string"),
+        ("global-parameters/internal_cluster_id", {"value": "x"}, "internal_cluster_id is the cluster's own"),
+        ("global-parameters/x", {"value": [2**64]}, "the value of x takes numbers of 64 bits"),
+        ("global-parameters/x", {"value": ["x" * 20_000]}, "the value of x of 20004 octets, where "),
+        ("global-parameters/x", {}, "key_missing: value is missing in the body"),
+        ("global-parameters/x", {"value": 1}, "setting global parameters needs feature level 8, the cluster is at 1"),
+        ("cluster-name", {}, "key_missing: name is missing in the body"),
+        ("cluster-name", {"name": ""}, "the value of cluster_name has 1 to 255 octets"),
         ("users/u", {**HASHED, "password_hash": "x!"}, "password_hash is not in base64"),
         ("users/u", {**HASHED, "hashing_algorithm": "x"}, "hashing_algorithm is 'x', one of "),
         (f"users/{'u' * 256}", HASHED, "a user's name has 1 to 255 octets"),
@@ -122,7 +197,7 @@ def test_bad_values_are_refused_and_change_nothing(api: Api, path: str, content:
 def test_vhosts(api: Api) -> None:
     assert api.ask("PUT", "/api/vhosts/v%2F1", {"description": "words"}) == (201, None)
     assert api.ask("PUT", "/api/vhosts/v%2F1") == (204, None)
-    shown = {"name": "v/1", "description": "words", **NO_MESSAGES}
+    shown = {"name": "v/1", **described("words"), **NO_MESSAGES}
     assert api.ask("GET", "/api/vhosts/v%2F1") == (200, shown)
     assert shown in api.ask("GET", "/api/vhosts")[1]
     # Who adds one may do everything in it.
@@ -269,9 +344,18 @@ def test_user_commands(api: Api, address: str) -> None:
 def test_vhost_commands(api: Api, address: str) -> None:
     good(mayfly(address, "vhost", "add", "v/2", "--description", "words"))
     good(mayfly(address, "vhost", "limits", "v/2", "max-queues", "5"))
-    row = {"name": "v/2", "description": "words", **NO_MESSAGES, "limits": {"max-queues": 5}}
+    row = {"name": "v/2", **described("words"), **NO_MESSAGES, "limits": {"max-queues": 5}}
     assert row in json.loads(good(mayfly(address, "vhost", "list", "--json")))
     assert "max-queues 5" in good(mayfly(address, "vhost", "list"))
+    api.catalog._state.level = LEVEL_HIGHEST
+    good(mayfly(address, "vhost", "add", "v/2", "--tags", "a,b", "--default-queue-type", "stream"))
+    vhost = api.catalog.vhost("v/2")
+    assert vhost is not None and (vhost.tags, vhost.default_queue_type) == (("a", "b"), "stream")
+    good(mayfly(address, "vhost", "protect", "v/2"))
+    assert "stream" in good(mayfly(address, "vhost", "list"))
+    refused = mayfly(address, "vhost", "delete", "v/2")
+    assert refused.exit_code == 1 and "protected from deletion" in refused.output
+    good(mayfly(address, "vhost", "protect", "v/2", "--off"))
     assert "no vhost" not in good(mayfly(address, "vhost", "delete", "v/2"))
     assert mayfly(address, "vhost", "delete", "v/2").exit_code == 1
 

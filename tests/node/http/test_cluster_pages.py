@@ -6,6 +6,7 @@ import asyncio
 import datetime
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pika
@@ -14,6 +15,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from mayfly.node.catalog import AddVhost, Catalog, DeclareQueue
 from mayfly.node.operating.health_checks import HealthChecks
 from tests.node.http.real_node import NOT_FOUND, Node
 
@@ -34,7 +36,8 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     [
         *("alarms", "local-alarms", "virtual-hosts", "node-is-mirror-sync-critical", "node-is-quorum-critical"),
         *("metadata-store/initialized", "metadata-store/initialized/with-data", "certificate-expiration/4/weeks"),
-        *("ready-to-serve-clients", "is-in-service"),
+        *("ready-to-serve-clients", "is-in-service", "quorum-queues-without-elected-leaders/all-vhosts/"),
+        "quorum-queues-without-elected-leaders/vhost/%2F/pattern/%5Eq/",
     ],
 )
 def test_health_checks_of_a_node_that_is_well(node: Node, check: str) -> None:
@@ -85,6 +88,36 @@ def test_certificates_that_end_soon_fail_the_check(tmp_path: Path) -> None:
     assert answer["expired"][0]["certfile_expires_on"] == "2026-01-11T00:00:00Z"
     file.unlink()
     assert asyncio.run(checks.certificates("1", "days"))[0] == 503, "a file that is gone is none that is good"
+
+
+def test_queues_in_shards_that_nobody_leads_fail_their_check() -> None:
+    catalog = Catalog(2)
+    for command in (
+        AddVhost("v"), DeclareQueue("/", "q1", True), DeclareQueue("/", "q2", True), DeclareQueue("v", "q3", True),
+        DeclareQueue("/", "passing", node_id=1),
+    ):  # fmt: skip
+        catalog.apply(command)
+    leaders = {1: 1, 2: 1}
+    engine: Any = SimpleNamespace(catalog=catalog, leader_of=lambda shard: leaders[shard])
+    checks = HealthChecks(engine, cast(Any, None), [])
+
+    def found(vhost: str | None, pattern: str = "") -> list[str] | None:
+        status, answer = asyncio.run(checks.leaders(vhost, pattern))
+        assert status == (503 if "queues" in answer else 200)
+        return [each["name"] for each in answer["queues"]] if "queues" in answer else None
+
+    assert found(None) is None
+    leaders[1] = 0
+    assert [queue.shard for queue in catalog.queues() if queue.replicated] == [1, 2, 1]
+    assert (found(None), found("/"), found("v"), found("v", "1$"), found(None, "^q[13]")) == (
+        ["q1", "q3"], ["q1"], ["q3"], None, ["q1", "q3"],
+    )  # fmt: skip
+    answer = asyncio.run(checks.leaders("v", ""))[1]
+    assert answer["queues"] == [
+        {"readable_name": "queue 'q3' in vhost 'v'", "name": "q3", "virtual_host": "v", "type": "classic"}
+    ]
+    assert asyncio.run(checks.leaders("none", ""))[0] == 404
+    assert asyncio.run(checks.leaders(None, "("))[0] == 400
 
 
 def test_limits_and_operator_policies_are_parameters(node: Node) -> None:
@@ -167,6 +200,12 @@ def test_smaller_pages(node: Node) -> None:
     assert attempts["amqp091"]["auth_attempts_succeeded"] >= 1
     assert attempts["http"]["auth_attempts_failed"] == 0
     assert node.ask("GET", f"/api/auth/attempts/{row['name']}/source") == (200, [])
+    for path in ("", "/source"):
+        assert node.ask("DELETE", f"/api/auth/attempts/{row['name']}{path}", "mine")[0] == 401
+        assert node.ask("DELETE", f"/api/auth/attempts/{row['name']}{path}") == (204, None)
+    attempts = {each["protocol"]: each for each in node.ask("GET", f"/api/auth/attempts/{row['name']}")[1]}
+    assert attempts["amqp091"]["auth_attempts"] == 0
+    assert node.ask("DELETE", "/api/auth/attempts/none") == NOT_FOUND
 
 
 def test_definitions_of_a_vhost_go_into_another(node: Node) -> None:

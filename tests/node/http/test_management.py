@@ -42,6 +42,7 @@ class Control:
 
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
+        self.cluster_id = "c"
         self.answers = True
 
     async def catch_up(self) -> None:

@@ -101,8 +101,20 @@ def test_nodes(node: Node) -> None:
     assert own["os_pid"] == str(os.getpid())
     assert own["mem_used"] > 0 and own["mem_limit"] >= 0 and own["uptime"] >= 0 and own["processors"] >= 1
     assert own["disk_free"] > 0 and own["disk_free_limit"] > 0
+    assert own["proc_used"] == len(os.listdir("/proc/self/task"))
+    assert own["proc_total"] > own["proc_used"] and own["run_queue"] >= 0
+    assert (own["rates_mode"], own["enabled_plugins"], own["being_drained"]) == ("basic", [], False)
     assert ask(node, f"/api/nodes/{own['name']}").keys() == own.keys()
     assert node.ask("GET", "/api/nodes/nowhere") == NOT_FOUND
+
+
+def test_the_parts_of_memory_come_to_its_total(node: Node) -> None:
+    """Clients with types want every part as a number; what is not told apart is not counted twice."""
+    (own,) = ask(node, "/api/nodes")
+    memory = ask(node, f"/api/nodes/{own['name']}/memory")["memory"]
+    total, strategy = memory.pop("total"), memory.pop("strategy")
+    assert (strategy, total.keys()) == ("rss", {"rss", "erlang", "allocated"})
+    assert sum(memory.values()) == total["rss"] == memory["other_system"] > 0
 
 
 @pytest.mark.parametrize("path", ["/api/nodes", "/api/nodes/nowhere"])
@@ -120,8 +132,12 @@ def test_without_a_login_or_a_tag_nothing_is_shown(node: Node, path: str, user: 
 
 def test_q4_flags_and_limits_go_with_the_version(node: Node) -> None:
     names = [flag["name"] for flag in ask(node, "/api/feature-flags")]
-    assert names == ["quorum_queue", "rabbitmq_4.0.0", "rabbitmq_4.1.0", "rabbitmq_4.2.0", "rabbitmq_4.3.0"]
-    assert [flag["name"] for flag in feature_flags("3.13.7")] == ["quorum_queue"]
+    built = [
+        "detailed_queues_endpoint", "maintenance_mode_status", "quorum_queue", "stream_queue", "user_limits",
+        "virtual_host_metadata",
+    ]  # fmt: skip
+    assert names == [*built, "rabbitmq_4.0.0", "rabbitmq_4.1.0", "rabbitmq_4.2.0", "rabbitmq_4.3.0"]
+    assert [flag["name"] for flag in feature_flags("3.13.7")] == built
     for name, arguments, limit in (
         ("limited", {}, 20), ("three", {"x-delivery-limit": 3}, 3), ("any", {"x-delivery-limit": -1}, "unlimited"),
     ):  # fmt: skip

@@ -23,7 +23,7 @@ from tests.node.http.some_node import SomeNode
 from tests.node.operating.seeing import Seeing, engine_metrics
 
 DOCUMENT: Final = Path(__file__).resolve().parents[3] / "docs/operations/rabbitmq-metrics.md"
-FIGURES: Final = NodeFigures("node1", "c", "4.3.6", 5_000, 40, 1024, 1 << 20, 1 << 30, 1 << 40, 1 << 26, 3, 1)
+FIGURES: Final = NodeFigures("node1", "mayfly", "c", "4.3.6", 5_000, 40, 1024, 1 << 20, 1 << 30, 1 << 40, 1 << 26, 3, 1)
 
 
 class MetricsNode(SomeNode):

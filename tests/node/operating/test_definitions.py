@@ -9,25 +9,37 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import pytest
 
-from mayfly.cluster.versions import LEVEL_DELAYED_EXCHANGES, LEVEL_SCHEDULES, LEVEL_STREAMS
+from mayfly.cluster.versions import LEVEL_DELAYED_EXCHANGES, LEVEL_HIGHEST, LEVEL_SCHEDULES, LEVEL_STREAMS
 from mayfly.node.catalog import (
+    AddVhost,
     Bind,
     Catalog,
     CatalogCommand,
     DeclareQueue,
     DeleteUser,
+    DescribeVhost,
     NodeStarted,
     PutUser,
     RaiseLevel,
+    Refusal,
+    SetGlobalParameter,
     SetLimit,
     SetPolicy,
 )
 from mayfly.node.catalog.passwords import verify_password
 from mayfly.node.operating import import_and_export
 from mayfly.node.operating.definitions.exporting import definitions_of
-from mayfly.node.operating.definitions.reading import BadDefinitions, EarlyDefinitions, Plan, check_on, read_definitions
+from mayfly.node.operating.definitions.reading import (
+    BadDefinitions,
+    EarlyDefinitions,
+    Plan,
+    check_on,
+    for_level,
+    read_definitions,
+)
 from mayfly.node.operating.import_and_export import Definitions
 
 EXPORTED = Path(__file__).parent / "rabbitmq-3.10.8-definitions.json"
@@ -37,9 +49,15 @@ LIMITED = Path(__file__).parent / "rabbitmq-3.10.8-limits.json"
 """Made by it as well, after rabbitmqctl set_vhost_limits and set_user_limits."""
 
 
+def at_the_highest_level(shards: int) -> Catalog:
+    catalog = Catalog(shards)
+    catalog._state.level = LEVEL_HIGHEST
+    return catalog
+
+
 def imported(catalog: Catalog, file: object) -> Plan:
     """What a node does with a file."""
-    plan = read_definitions(json.dumps(file).encode())
+    plan = for_level(read_definitions(json.dumps(file).encode()), catalog.level)
     check_on(catalog.founding_shards, catalog.snapshot(), plan)
     for place, command in plan.commands:
         result = catalog.apply(command)
@@ -104,7 +122,7 @@ def test_a_file_of_rabbitmq() -> None:
 OLD: dict[str, Any] = {
     "vhosts": [
         {"name": "/", "limits": [], "metadata": {"description": "d", "tags": [], "default_queue_type": "undefined"}},
-        {"name": "v", "metadata": {"default_queue_type": "stream"}},
+        {"name": "v", "metadata": {"default_queue_type": "jms", "tags": []}},
     ],
     "global_parameters": [
         {"name": "cluster_name", "value": "rabbit@old"}, {"name": "internal_cluster_id", "value": "rabbitmq-cluster"},
@@ -159,7 +177,7 @@ def test_what_is_not_here_is_left_out_with_a_note_each_and_the_rest_is_done() ->
     assert catalog.exchange("/", "later") is None and catalog.has_vhost("v")
     assert list(catalog.policies(None, True)) == []
     told = {
-        "vhosts[1]": 'default_queue_type = "stream" left out', "policies[0]": "there is no ha-mode, ha-sync-mode for",
+        "vhosts[1]": 'default_queue_type = "jms" left out', "policies[0]": "there is no ha-mode, ha-sync-mode for",
         "policies[1]": '"lazy" without its queue-mode', "policies[2]": "there is no max-length for exchanges",
         "policies[4]": "its pattern", "exchanges[0]": 'type "x-consistent-hash"',
         "queues[2]": 'type "rabbit_mqtt_qos0_queue"', "parameters[0]": '"shovel"',
@@ -250,8 +268,12 @@ FOUR: dict[str, Any] = {
 
 
 def test_a_file_in_the_fields_of_4_3_comes_in_whole() -> None:
-    catalog = Catalog(4)
+    catalog = at_the_highest_level(4)
     assert imported(catalog, FOUR).notes == []
+    (vhost,) = catalog.vhosts()
+    assert (vhost.description, vhost.tags, vhost.default_queue_type) == ("all", ("prod",), "quorum")
+    assert catalog.cluster_name == "rabbit@new"
+    assert {each.name: each.value for each in catalog.global_parameters()}["cluster_tags"] == {"zone": "a"}
     assert {each.name for each in catalog.queues("/")} == {"app.jobs", "app.old"}
     assert catalog.user("app") is not None and catalog.is_bound(Bind("/", "app", "queue", "app.jobs", "job.#", {}))
     jobs = catalog.queue("/", "app.jobs")
@@ -259,7 +281,7 @@ def test_a_file_in_the_fields_of_4_3_comes_in_whole() -> None:
 
 
 def test_strict_refuses_what_would_be_left_out_and_does_nothing() -> None:
-    catalog = Catalog(1)
+    catalog = at_the_highest_level(1)
     before = catalog.snapshot()
     file = json.dumps(OLD).encode()
     status, content = asyncio.run(definitions(catalog).import_(file, strict=True))
@@ -275,7 +297,55 @@ def test_what_every_cluster_of_rabbitmq_exports_takes_no_note() -> None:
     file["queues"] = [queue for queue in file["queues"] if not queue["auto_delete"]]
     file["bindings"] = [each for each in file["bindings"] if each["destination"] != "going"]
     file["global_parameters"] = OLD["global_parameters"][:2]
-    assert imported(Catalog(1), file).notes == []
+    assert imported(at_the_highest_level(1), file).notes == []
+
+
+def test_what_is_said_of_vhosts_and_global_parameters_goes_out_and_comes_in_again() -> None:
+    catalog, other = at_the_highest_level(1), at_the_highest_level(1)
+    for command in (
+        AddVhost("v", "words"), DescribeVhost("v", ("a", "b"), "stream", True), AddVhost("w"),
+        SetGlobalParameter("cluster_name", "mine"), SetGlobalParameter("mine", {"deep": [1, None, {"x": 0.5}]}),
+    ):  # fmt: skip
+        assert not isinstance(catalog.apply(command), Refusal)
+    file = definitions_of(catalog)
+    assert imported(other, file).notes == []
+    assert [msgspec.structs.replace(each, serial=0) for each in other.vhosts()] == [
+        msgspec.structs.replace(each, serial=0) for each in catalog.vhosts()
+    ]
+    assert other.global_parameters() == catalog.global_parameters() and other.cluster_name == "mine"
+    assert imported(catalog, file).notes == [] and definitions_of(catalog) == file, "a second time changes nothing"
+
+
+def test_queues_without_a_type_are_of_the_one_that_the_file_says_of_their_vhost() -> None:
+    catalog = at_the_highest_level(1)
+    queues = [{"vhost": "v", "name": "q"}, {"vhost": "/", "name": "q"}]
+    imported(catalog, {"queues": queues, "vhosts": [{"name": "v", "metadata": {"default_queue_type": "stream"}}]})
+    assert [queue.arguments for queue in catalog.queues("v")] == [{"x-queue-type": "stream"}]
+    assert [queue.arguments for queue in catalog.queues("/")] == [{}]
+
+
+def test_a_level_that_knows_no_descriptions_takes_what_every_export_says_and_refuses_the_rest() -> None:
+    usual = {"description": "", "tags": [], "default_queue_type": "classic"}
+    catalog = Catalog(1)
+    assert imported(catalog, {"vhosts": [{"name": "v", **usual, "metadata": usual}]}).notes == []
+    for said in ({"tags": ["x"]}, {"default_queue_type": "quorum"}, {"metadata": {"protected_from_deletion": True}}):
+        with pytest.raises(EarlyDefinitions, match=r"vhosts.0.: .*feature level 8"):
+            imported(Catalog(1), {"vhosts": [{"name": "v", **said}]})
+    with pytest.raises(EarlyDefinitions, match=r"global_parameters.0.: .*feature level 8"):
+        imported(Catalog(1), {"global_parameters": [{"name": "x", "value": 1}]})
+
+
+@pytest.mark.parametrize(
+    ("parameter", "text"),
+    [
+        ({"name": "cluster_name", "value": 5}, "cluster_name takes a string"),
+        ({"name": "", "value": 5}, "a global parameter's name has 1 to 255 octets"),
+        ({"name": "x", "value": 2**64}, "the value of x takes numbers of 64 bits"),
+    ],
+)
+def test_bad_global_parameters_are_told(parameter: dict[str, Any], text: str) -> None:
+    with pytest.raises(BadDefinitions, match=f"global_parameters.0.: {text}"):
+        imported(at_the_highest_level(1), {"global_parameters": [parameter]})
 
 
 def test_a_second_time_changes_nothing() -> None:

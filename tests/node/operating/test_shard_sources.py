@@ -113,6 +113,25 @@ def steady(row: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in row.items() if key not in MOVING}
 
 
+@pytest.mark.parametrize("lacks", [(), (1, 2)])
+def test_the_first_who_asks_any_node_is_told_rates(cluster: Cluster, lacks: tuple[int, ...]) -> None:
+    """Whoever asks each node in turn, minutes apart, is told as much by each."""
+    cluster.lacks(*lacks)
+
+    def second() -> None:
+        cluster.client.publish(1, "q0", b"four")
+        cluster.pass_ms(1000)
+        for node in cluster.nodes.values():
+            node.queues.sample_once()
+
+    for _ in range(15):
+        second()
+    for node in cluster.nodes.values():
+        (row,) = node.run(node.queues.managed([("/", "q0")]))
+        assert row["message_stats"]["publish_details"]["rate"] == pytest.approx(1, rel=0.3)
+        assert row["message_stats"]["ack_details"]["rate"] == 0
+
+
 WITHOUT = pytest.mark.parametrize("lacks", [(1,), (2,), (1, 2)])
 
 

@@ -22,8 +22,8 @@ def test_q4_wherever_a_version_is_told_it_is_the_same(version: str, flags: int) 
     """RULES Q4: in AMQP's server properties, the overview and exported definitions; flags of releases go with it."""
     told = [
         ConnectionSettings(version).server_properties()["version"],
-        overview(version)["rabbitmq_version"],
-        overview(version)["management_version"],
+        overview(version, "c")["rabbitmq_version"],
+        overview(version, "c")["management_version"],
         definitions_of(Catalog(1), version)["rabbit_version"],
         definitions_of(Catalog(1), version)["rabbitmq_version"],
     ]

@@ -71,7 +71,7 @@ class StubConnection:
         channel.consumers = {
             f"tag {number}": SimpleNamespace(
                 channel=channel, tag=f"tag {number}", no_ack=False, prefetch=0,
-                holder=SimpleNamespace(queue_id=1, holder_id=1),
+                holder=SimpleNamespace(queue_id=1, holder_id=1, timeout_ms=-1),
             )
             for number in range(consumers)
         }  # fmt: skip
