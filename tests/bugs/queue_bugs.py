@@ -416,10 +416,28 @@ QUEUE_BUGS = [
     Bug(
         "lets messages die in the order of their places, wherever they expire",
         "node/shard/anywhere.py",
-        "    return (message.deadline_ms, message.index, message.offset)\n",
-        "    return (0, message.index, message.offset)\n",
+        "    return message.deadline_ms\n",
+        "    return 0\n",
         "tests/node/shard/test_expire_anywhere.py::"
         "test_x2_what_is_due_goes_from_behind_a_live_head_in_order_of_deadlines",
+        "assert",
+    ),
+    Bug(
+        "lets the end of a line die before its middle where all is due at the same time",
+        "node/shard/anywhere.py",
+        "    sources += [\n"
+        "        Due(line, [], piece)\n"
+        "        for piece in line.packed\n"
+        "        if isinstance(piece, Packed) and 0 <= piece.first_deadline_ms() <= until_ms\n"
+        "    ]\n"
+        "    _find_at_hand(line, line.back, until_ms, sources)\n",
+        "    _find_at_hand(line, line.back, until_ms, sources)\n"
+        "    sources += [\n"
+        "        Due(line, [], piece)\n"
+        "        for piece in line.packed\n"
+        "        if isinstance(piece, Packed) and 0 <= piece.first_deadline_ms() <= until_ms\n"
+        "    ]\n",
+        "tests/node/shard/test_expire_anywhere.py::test_x2_a_queue_is_what_its_messages_say",
         "assert",
     ),
     Bug(
