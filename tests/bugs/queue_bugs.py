@@ -441,6 +441,32 @@ QUEUE_BUGS = [
         "assert",
     ),
     Bug(
+        "delivers what was cancelled out of the middle of a run",
+        "node/shard/run.py",
+        "                    piece.leave(place)\n",
+        "                    piece.count -= 1\n",
+        "tests/node/shard/test_rescheduling.py::test_s4_what_leaves_out_of_the_middle_of_long_runs",
+        "assert",
+    ),
+    Bug(
+        "lets each cancel in an entry change as much as one may",
+        "node/shard/rescheduling.py",
+        "    state.change_budget -= len(taken) - 1\n",
+        "",
+        "tests/node/shard/test_rescheduling.py::"
+        "test_c4_s4_what_one_entry_changes_is_bounded_and_each_command_changes_one",
+        "assert",
+    ),
+    Bug(
+        "looks through all that waits under an id to cancel a few",
+        "node/shard/schedule.py",
+        "                if len(runs) == most:\n                    break\n",
+        "",
+        "tests/cost/test_shard_costs.py::test_as_many_in_a_row_cost_as_many_times_as_much"
+        "[cancels under one id-one by one]",
+        "assert",
+    ),
+    Bug(
         "delivers what was cancelled",
         "node/shard/rescheduling.py",
         "        state.release_all(taken)\n",
