@@ -55,6 +55,7 @@ _CHECKS: Final = (
 )
 _PARAMETER: Final = "/api/parameters/{component}/{vhost}/{name}"
 _SCHEDULED: Final = "/api/mayfly/queues/{vhost}/{name}/scheduled"
+_DELAYED: Final = "/api/mayfly/exchanges/{vhost}/{name}/scheduled"
 _STREAM: Final = "/api/mayfly/queues/{vhost}/{name}/stream"
 _BETWEEN: Final = "/api/bindings/{vhost}/e/{source}/{kind}/{destination}"
 
@@ -176,6 +177,9 @@ ROUTES: Final[tuple[Route, ...]] = (
     Route("GET", _SCHEDULED, READERS, "schedules.list", "what waits for its time, in order of due times"),
     Route("DELETE", _SCHEDULED + "/{message_id}", READERS, "schedules.cancel", "cancel what waits under an id"),
     Route("PUT", _SCHEDULED + "/{message_id}", READERS, "schedules.reschedule", "have it due at another time"),
+    Route("GET", _DELAYED, READERS, "schedules.list_delayed", "what waits for a delayed exchange"),
+    Route("DELETE", _DELAYED + "/{message_id}", READERS, "schedules.cancel_delayed", "cancel what waits under an id"),
+    Route("PUT", _DELAYED + "/{message_id}", READERS, "schedules.reschedule_delayed", "have it due at another time"),
     Route("GET", _STREAM, READERS, "streams.get", "a stream's offsets, sizes, keys and what expires"),
     Route("GET", _STREAM + "/latest", READERS, "streams.latest", "the latest message of a routing key: ?key="),
     Route("DELETE", _STREAM + "/messages/{offset}", READERS, "streams.delete_message", "delete one message"),

@@ -14,7 +14,7 @@ from mayfly.node.operating.views.queue_counts import shard_here
 from mayfly.node.operating.views.shard_clocks import shard_now
 from mayfly.node.shard.message import Message
 from mayfly.node.shard.message_id import digest_of, message_id_at
-from mayfly.node.shard.run import place_from, place_of
+from mayfly.node.shard.run import place_from
 from mayfly.node.shard.settings import MAX_NUMBER
 
 BYTES_READ: Final = 16 * 1024 * 1024
@@ -67,8 +67,8 @@ def scheduled_in(
     until_ms = MAX_NUMBER if wish.until_ms < 0 else wish.until_ms
     found: list[Message] = []
     if queue.schedule is not None and wish.message_id:
-        named = queue.schedule.find(digest_of(wish.message_id.encode("utf-8", "surrogateescape")), count)
-        found = [each for each in named if place_of(each) > after and each.enqueued_ms <= until_ms]
+        digest = digest_of(wish.message_id.encode("utf-8", "surrogateescape"))
+        found = queue.schedule.find(digest, count, after, until_ms)
     elif queue.schedule is not None:
         found = queue.schedule.behind(after, until_ms, count)
     time_ms = shard_now(engine, shard, now_ms).time_ms
@@ -79,7 +79,7 @@ def scheduled_in(
             break
         rows.append(_row(read.data(message.index), message, time_ms))
     last = found[len(rows) - 1] if rows else None
-    more = last is not None and (len(rows) < len(found) or (len(found) == count and not wish.message_id))
+    more = last is not None and (len(rows) < len(found) or len(found) == count)
     next_place = f"{last.enqueued_ms}-{last.index}-{last.offset}" if more and last is not None else ""
     return ScheduledPart(rows, next_place, is_moving)
 
