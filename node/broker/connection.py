@@ -59,7 +59,6 @@ class ClientConnection(Client):
         self.channels: dict[int, Channel] = {}
         self.pressure: Pressure = Pressure(self, node.pressure)
         self._ended: Callable[[str], None] = ended
-        self.now_ms = node.logins.now_ms
         self._confirms_due: ConfirmsDue = ConfirmsDue(self)
         self._login = Login(self, node.logins, peer, loopback, self._logged_in)
         self._limits = ConnectionLimits(node.cluster, self.socket.limit_reached, not self.socket.is_inner)
@@ -97,7 +96,7 @@ class ClientConnection(Client):
 
     def tick(self, now_ms: int) -> None:
         """Heartbeats and time limits."""
-        self.now_ms = self.node.logins.now_ms = now_ms
+        self.node.logins.now_ms = now_ms
         self._login.tick(now_ms)
         events = self.amqp.tick(now_ms)
         if events:

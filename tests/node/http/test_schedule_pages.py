@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from urllib.parse import quote
 
@@ -98,6 +99,16 @@ def test_s4_what_waits_under_an_id_is_listed_page_by_page(node: Node, queue: str
     late = node.ask("GET", f"{named}&count=1&from_ms={first['messages'][0]['due_ms'] + 1}")[1]
     assert late["messages"][0]["due_ms"] == second["messages"][0]["due_ms"]
     assert node.ask("GET", f"{named}&count=5&until_ms={late['messages'][0]['due_ms'] - 1}")[1].keys() == {"messages"}
+
+
+def test_s2_a_moment_is_one_of_the_wall_clock(node: Node, queue: str) -> None:
+    """S2: of the machine's, not of how long it runs."""
+    at_ms = round(time.time() * 1000) + 6 * HOUR_MS
+    properties = pika.BasicProperties(message_id="at", headers={"x-deliver-at": at_ms})
+    node.channel.basic_publish("", queue, b"body", properties)
+    (row,) = node.ask("GET", PATH + "?message_id=at")[1]["messages"]
+    assert row["due_ms"] == at_ms
+    assert row["due_in_ms"] == pytest.approx(6 * HOUR_MS, abs=60_000)
 
 
 def test_s4_what_waits_is_cancelled_and_rescheduled(node: Node, queue: str) -> None:
