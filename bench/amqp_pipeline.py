@@ -242,16 +242,18 @@ class Pipeline:
 
     def consume(self, queue: str, take: Callable[[bytes], bool]) -> None:
         """Consume without acknowledgements; `take(body)` answers whether to go on. One body frame each."""
-        self.consume_all([queue], take, None)
+        self.begin_to_consume([queue])
+        self.take_deliveries(take, None)
 
-    def consume_all(
-        self, queues: Sequence[str], take: Callable[[bytes], bool], waits: Callable[[], bool] | None
-    ) -> None:
-        """The same of several queues. `waits` is asked whether to go on where nothing came for as long as
-        `give_up_after` has it; None: that is an error."""
+    def begin_to_consume(self, queues: Sequence[str]) -> None:
+        """Consume from these, of which none delivers anything before the last has answered."""
         self.open_channels()
         for queue in queues:
             self.call(commands.Basic.Consume(queue=queue, no_ack=True), commands.Basic.ConsumeOk)
+
+    def take_deliveries(self, take: Callable[[bytes], bool], waits: Callable[[], bool] | None) -> None:
+        """`take(body)` answers whether to go on. `waits` is asked the same where nothing came for as long as
+        `give_up_after` has it; None: that is an error."""
         while True:
             try:
                 for kind, _, payload in self.frames():

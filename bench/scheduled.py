@@ -125,6 +125,10 @@ def _delivered(
 ) -> tuple[list[float], float]:
     """How much later than they are due `count` messages arrive at consumers of the queues, in ms, and when the last
     does, in s. They are due within so many s from a moment on by which all are published."""
+    consumers = [Pipeline(cluster.uris[place]) for place in range(CONSUMED)]
+    for place, client in enumerate(consumers):
+        client.begin_to_consume(queues[place::CONSUMED])
+        client.give_up_after(LOOKS_EACH_S)
     due_s = time.time() + DUE_AFTER_S + count / PUBLISHED_EACH_S
     methods = [marshal(commands.Basic.Publish(exchange=exchange, routing_key=queue), 1) for queue in queues]
     lags: list[float] = []
@@ -145,16 +149,15 @@ def _delivered(
         lags.append((last[0] - _STAMP.unpack_from(body)[0]) * 1000)
         return len(lags) < count
 
-    def consumer(place: int) -> Callable[[], None]:
+    def consume(client: Pipeline) -> Callable[[], None]:
         def work() -> None:
-            with Pipeline(cluster.uris[place]) as client:
-                client.give_up_after(LOOKS_EACH_S)
-                client.consume_all(queues[place::CONSUMED], take, lambda: len(lags) < count and time.time() < last_s)
+            with client:
+                client.take_deliveries(take, lambda: len(lags) < count and time.time() < last_s)
 
         return work
 
     last_s = due_s + within_s + PATIENCE_S
-    in_threads([*[consumer(place) for place in range(CONSUMED)], lambda: _publish_everywhere(cluster, messages)])
+    in_threads([*map(consume, consumers), lambda: _publish_everywhere(cluster, messages)])
     if len(lags) != count:
         sys.exit(f"{cluster.name}: {len(lags)} messages that were due have arrived, {count} were published")
     return lags, last[0] - due_s
