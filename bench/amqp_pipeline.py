@@ -242,14 +242,31 @@ class Pipeline:
 
     def consume(self, queue: str, take: Callable[[bytes], bool]) -> None:
         """Consume without acknowledgements; `take(body)` answers whether to go on. One body frame each."""
+        self.begin_to_consume([queue])
+        self.take_deliveries(take, None)
+
+    def begin_to_consume(self, queues: Sequence[str]) -> None:
+        """Consume from these, of which none delivers anything before the last has answered."""
         self.open_channels()
-        self.call(commands.Basic.Consume(queue=queue, no_ack=True), commands.Basic.ConsumeOk)
-        for kind, _, payload in self.frames():
-            if kind == _BODY:
-                if not take(payload):
+        for queue in queues:
+            self.call(commands.Basic.Consume(queue=queue, no_ack=True), commands.Basic.ConsumeOk)
+
+    def take_deliveries(self, take: Callable[[bytes], bool], waits: Callable[[], bool] | None) -> None:
+        """`take(body)` answers whether to go on. `waits` is asked the same where nothing came for as long as
+        `give_up_after` has it; None: that is an error."""
+        while True:
+            try:
+                for kind, _, payload in self.frames():
+                    if kind == _BODY:
+                        if not take(payload):
+                            return
+                    elif kind == METHOD and payload[:4] != _DELIVER:
+                        raise PipelineError(f"not a delivery: {_described_payload(payload)}")
+            except TimeoutError:
+                if waits is None:
+                    raise
+                if not waits():
                     return
-            elif kind == METHOD and payload[:4] != _DELIVER:
-                raise PipelineError(f"not a delivery: {_described_payload(payload)}")
 
 
 def marshal(method: Frame, channel: int) -> bytes:
@@ -265,9 +282,20 @@ def message(queue: str, body: bytes, expiration: str = "") -> bytes:
 
 def content(body: bytes, expiration: str = "") -> bytes:
     """Header and body frame of a persistent message."""
-    flags = (1 << 12) | ((1 << 8) if expiration else 0)
-    properties = b"\x02" + (bytes((len(expiration),)) + expiration.encode() if expiration else b"")
-    header = struct.pack(">HHQH", 60, 0, len(body), flags) + properties
+    return with_properties(body, expiration=expiration)
+
+
+def with_properties(body: bytes, expiration: str = "", headers: bytes = b"", message_id: str = "") -> bytes:
+    """The same with these, `headers` as they stand in their table."""
+    flags, parts = 1 << 12, [b"\x02"]
+    if headers:
+        flags |= 1 << 13
+        parts.insert(0, struct.pack(">I", len(headers)) + headers)
+    for bit, text in ((8, expiration), (7, message_id)):
+        if text:
+            flags |= 1 << bit
+            parts.append(bytes((len(text),)) + text.encode())
+    header = struct.pack(">HHQH", 60, 0, len(body), flags) + b"".join(parts)
     return b"".join((
         _FRAME_HEAD.pack(_HEADER, 1, len(header)), header, b"\xce",
         _FRAME_HEAD.pack(_BODY, 1, len(body)), body, b"\xce",

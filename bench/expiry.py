@@ -1,6 +1,6 @@
 """Expiry at scale: many messages with deadlines, many queues with leases, many dead letters.
 
-    python bench/expiry.py [--divide-by 10] [--only dead,waiting,leases,policies] [--alone] [--source]
+    python bench/expiry.py [--divide-by 10] [--only dead,waiting,scheduled,leases,policies] [--alone] [--source]
                            [--write PAGE]
 
 Three MayflyMQ nodes on loopback, started afresh for every part, and three RabbitMQ nodes with quorum queues for what
@@ -11,6 +11,8 @@ what they hold of it, without mapped files. The parts:
     waiting  1 000 000 messages with deadlines of their own, hours away: memory, cost of waiting, then the lag of
              messages that come due in other queues of the same shards
     leases   100 000 queues with a lease: time to declare, memory, cost while idle, time until all are gone
+    scheduled 1 000 000 messages wait for their time: memory, publishing against plain publishing, lag of what is due,
+             100 000 due in one second; 1 000 000 deadlines anywhere in queues against as many at their heads
     policies 100 000 queues, and a policy for all of them that comes and goes: time until every node has it everywhere
 
 Machines are shared: read the ratios.
@@ -32,18 +34,20 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT))
 from bench.amqp_pipeline import Pipeline, content, in_threads, publish_method
 from bench.clusters import NODES, BrokerFailed, Cluster, wait_until
-from bench.expiry_report import dead_table, heading, lease_table, policy_table, waiting_table
+from bench.expiry_report import dead_table, heading, lease_table, policy_table, scheduled_table, waiting_table
 from bench.machine import only_benchmark
 from bench.marked_page import write_figures
 from bench.mayfly_cluster import Mayfly
 from bench.newer_peers import newer_peers
 from bench.policy_spread import measure_changes
 from bench.rabbitmq_cluster import Rabbitmq
+from bench.rest import cpu_at_rest, settle
+from bench.scheduled import measure_deaths, measure_publishing, measure_scheduled
 from bench.silence import LongestSilence
 
+PARTS: Final = ("dead", "waiting", "scheduled", "leases", "policies")
 LEASE_MS: Final = 60_000
 TRIAL_GONE_S: Final = 120
-IDLE_S: Final = 10.0
 POLICY_ROUNDS: Final = 4
 _STAMP: Final = struct.Struct(">dd")
 """In bodies: a number, and the time (CLOCK_MONOTONIC, the same for all processes) of the deadline or of sending."""
@@ -322,36 +326,7 @@ def measure_policies(cluster: Cluster, count: int) -> dict[str, float]:
     return {**result, "silence_ms": silence.longest_ms}
 
 
-# ---------------------------------------------------------------------- what all parts use
-
-
-def settle(cluster: Cluster) -> None:
-    """Wait until the nodes use little CPU."""
-    for _ in range(30):
-        if idle_cpu(cluster, 1.0) < 30:
-            return
-
-
-def cpu_at_rest(cluster: Cluster) -> float:
-    """CPU of all nodes, in per cent of one core, when what came before has been tidied up.
-
-    Snapshots of what was declared are still being written when nobody waits any more. So windows follow each other, for
-    25 s at most, until one is not a tenth cheaper than the one before: those two are averaged.
-    """
-    before = idle_cpu(cluster, IDLE_S / 2)
-    for _ in range(4):
-        after = idle_cpu(cluster, IDLE_S / 2)
-        if after > before * 0.9:
-            break
-        before = after
-    return (before + after) / 2
-
-
-def idle_cpu(cluster: Cluster, seconds: float) -> float:
-    """CPU of all nodes over some seconds, in per cent of one core."""
-    before = cluster.cpu_s()
-    time.sleep(seconds)
-    return (cluster.cpu_s() - before) / seconds * 100
+# ---------------------------------------------------------------------- the whole
 
 
 def show(name: str, result: dict[str, float]) -> dict[str, float]:
@@ -360,17 +335,31 @@ def show(name: str, result: dict[str, float]) -> dict[str, float]:
     return result
 
 
+def _scheduled(mayfly: Mayfly, waiting: int, due: int, burst: int) -> list[str]:
+    """The rows of that part, each measured on nodes of its own."""
+    with mayfly.three_nodes() as cluster:
+        waits = show("MayflyMQ scheduled", measure_scheduled(cluster, waiting, due, burst))
+    with mayfly.three_nodes() as cluster:
+        publishing = show("MayflyMQ publishing", measure_publishing(cluster, waiting))
+    deaths: list[dict[str, float]] = []
+    for anywhere in (False, True):
+        with mayfly.three_nodes() as cluster:
+            place = "anywhere" if anywhere else "at the head"
+            deaths.append(show(f"MayflyMQ deaths {place}", measure_deaths(cluster, waiting, anywhere)))
+    return scheduled_table((waiting, due, burst), waits, publishing, deaths)
+
+
 def main() -> None:
     """Measure, print, and write if asked to."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--divide-by", type=int, default=1, metavar="N", help="an Nth of the sizes")
-    parser.add_argument("--only", default="dead,waiting,leases,policies", help="parts, with commas between")
+    parser.add_argument("--only", default=",".join(PARTS), help="parts, with commas between")
     parser.add_argument("--alone", action="store_true", help="MayflyMQ without RabbitMQ")
     parser.add_argument("--source", action="store_true", help="run this tree uncompiled, not the installed package")
     parser.add_argument("--write", type=Path, help="a page with a place for the figures")
     arguments = parser.parse_args()
     parts = set(arguments.only.split(","))
-    if unknown := parts - {"dead", "waiting", "leases", "policies"}:
+    if unknown := parts - set(PARTS):
         parser.error(f"--only: unknown part {', '.join(sorted(unknown))}")
     size = arguments.divide_by
     dead, waiting, due, leases = 100_000 // size, 1_000_000 // size, 20_000 // size, 100_000 // size
@@ -395,6 +384,8 @@ def main() -> None:
         with Mayfly(arguments.source).three_nodes() as cluster:
             result = show("MayflyMQ waiting", measure_waiting(cluster, waiting, due))
         tables += [*waiting_table(waiting, due, result), ""]
+    if "scheduled" in parts:
+        tables += [*_scheduled(Mayfly(arguments.source), waiting, due, dead), ""]
     if "leases" in parts:
         with Mayfly(arguments.source).three_nodes() as cluster:
             result = show("MayflyMQ leases", measure_leases(cluster, leases, until_gone=True))

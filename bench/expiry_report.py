@@ -46,6 +46,35 @@ def waiting_table(count: int, due_count: int, row: dict[str, float]) -> list[str
     ]
 
 
+def scheduled_table(
+    sizes: tuple[int, int, int], waits: dict[str, float], publishing: dict[str, float], deaths: list[dict[str, float]]
+) -> list[str]:
+    """Messages that wait for their time, and deaths at the head and anywhere, as rows of Markdown."""
+    waiting, due, burst = sizes
+    head, anywhere = deaths
+    return [
+        f"### {waiting:,} messages wait for their time", "",
+        "| what | MayflyMQ |", "|---|---|",
+        f"| memory per message and node, bytes, each with an id | {waits['bytes_per_message_node']:.0f} |",
+        f"| with the log entries that are cached | {waits['bytes_per_message_node_with_cache']:.0f} |",
+        f"| idle CPU of three nodes, % of a core, before and while they wait | {waits['idle_cpu_empty']:.1f}, "
+        f"{waits['idle_cpu']:.1f} |",
+        f"| publishing all of them | {waits['publish_s']:.0f} s, {waits['publish_cpu_us']:.0f} us of CPU each |",
+        f"| in turn with the same messages that are ready at once: CPU of each, us | {publishing['scheduled_us']:.1f} "
+        f"to {publishing['plain_us']:.1f}, {publishing['ratio']:.2f}x |",
+        f"| lag of {due:,} that are due in the same queues within 20 s, p50 / p99 / shortest / longest | "
+        f"{waits['lag_p50_ms']:.0f} / {waits['lag_p99_ms']:.0f} / {waits['lag_min_ms']:.0f} / "
+        f"{waits['lag_max_ms']:.0f} ms |",
+        f"| {burst:,} due in one second there, from its begin until the last is delivered | {waits['burst_s']:.2f} s |",
+        f"| {burst:,} due in one second for a delayed exchange, alike | {waits['burst_exchange_s']:.2f} s |",
+        f"| {waiting:,} deadlines within a minute, anywhere in queues: late p50 / p99, at most | "
+        f"{anywhere['late_p50_ms']:.0f} / {anywhere['late_p99_ms']:.0f} ms |",
+        f"| at the head, alike | {head['late_p50_ms']:.0f} / {head['late_p99_ms']:.0f} ms |",
+        f"| CPU of a death on each node, anywhere to at the head, us | {anywhere['cpu_us_node']:.1f} to "
+        f"{head['cpu_us_node']:.1f} |",
+    ]
+
+
 def lease_table(ours: dict[str, float], theirs: dict[str, float]) -> list[str]:
     """Leased queues, as rows of Markdown."""
     rows = [

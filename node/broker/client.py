@@ -66,8 +66,6 @@ class Client:
         self.vhost: str = ""
         self.exclusive_queues: dict[int, int] = {}
         """Exclusive queues of this connection: queue id -> shard id. They go when the catalog drops the queue."""
-        self.now_ms: int = 0
-        """The node's clock at the last tick; 0 if there was none yet."""
         self.over: bool = False
         self.unfinished_bytes: int = 0
         """As they were last counted; see `UnfinishedMessages`."""

@@ -172,6 +172,12 @@ class ClusterFacade(Protocol):
         ...
 
     @property
+    def now_ms(self) -> int:
+        """About what time it is, in ms since 1970; 0 if that isn't known yet. (What a client is ticked with counts from
+        when the machine started.)"""
+        ...
+
+    @property
     def overloaded(self) -> bool:
         """Whether publishers should not be read from for the moment."""
         ...

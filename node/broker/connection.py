@@ -66,7 +66,6 @@ class ClientConnection(Client):
         self.channels: dict[int, Channel] = {}
         self.pressure: Pressure = Pressure(self, node.pressure)
         self._ended: Callable[[str], None] = ended
-        self.now_ms = node.logins.now_ms
         self._confirms_due: ConfirmsDue = ConfirmsDue(self)
         self._login = Login(self, node.logins, peer, loopback, self._logged_in)
         self._limits = ConnectionLimits(node.cluster, self.socket.limit_reached, not self.socket.is_inner)
@@ -106,7 +105,7 @@ class ClientConnection(Client):
 
     def tick(self, now_ms: int) -> None:
         """Heartbeats and time limits."""
-        self.now_ms = self.node.logins.now_ms = now_ms
+        self.node.logins.now_ms = now_ms
         self._login.tick(now_ms)
         if self._token_life is not None and self._token_life.is_over(now_ms) and not self.over:
             self.force_close(f"the token of user '{self.user}' has expired")

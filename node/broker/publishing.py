@@ -284,7 +284,7 @@ class Publisher:
         if route.uncrossed and self.transaction is None:
             self.uncrossed = route.uncrossed
             return False
-        due = due_of(content, self._client.now_ms) if route.schedules else None
+        due = due_of(content, self._cluster.now_ms) if route.schedules else None
         digest = digest_to_change(content) if route.schedules else b""
         if digest:
             is_mandatory = flags & MANDATORY != 0

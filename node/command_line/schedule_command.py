@@ -1,4 +1,4 @@
-"""`mayfly schedule`: what waits for its time in a queue (RULES S4)."""
+"""`mayfly schedule`: what waits for its time in a queue or for a delayed exchange (RULES S4)."""
 
 import json
 from datetime import UTC, datetime
@@ -16,12 +16,16 @@ _MS_PER_S: Final = 1000
 
 @click.group("schedule")
 def command() -> None:
-    """List, cancel and reschedule messages that wait for their time in a queue."""
+    """List, cancel and reschedule messages that wait for their time in a queue or for a delayed exchange."""
+
+
+_of_exchange = click.option("--exchange", is_flag=True, help="NAME is that of a delayed exchange, not of a queue.")
 
 
 @command.command("list")
-@click.argument("queue")
+@click.argument("name")
 @in_a_vhost
+@_of_exchange
 @click.option("--id", "message_id", default="", help="Those with this message id.")
 @click.option("--from", "from_ms", type=click.IntRange(0), help="Due at this time or later: ms since 1970.")
 @click.option("--until", "until_ms", type=click.IntRange(0), help="Due up to this time: ms since 1970.")
@@ -30,11 +34,12 @@ def command() -> None:
 @click.option("--json", "as_json", is_flag=True, help="As JSON, for scripts.")
 @as_administrator
 def list_(
-    queue: str, vhost: str, as_json: bool, address: str, user: str, password: str, **wish: Any
+    name: str, vhost: str, exchange: bool, as_json: bool, address: str, user: str, password: str, **wish: Any
 ) -> None:
-    """List what waits in QUEUE, in order of due times; what waits to be retried, too, and what recurs."""
-    query = urlencode({name: value for name, value in wish.items() if value not in (None, "")})
-    found = manage("GET", address, f"{_path(vhost, queue)}?{query}", None, user, password, _thing(vhost, queue))
+    """List what waits in the queue NAME, in order of due times; what waits to be retried, too, and what recurs."""
+    query = urlencode({key: value for key, value in wish.items() if value not in (None, "")})
+    path, thing = _path(vhost, name, exchange), f"{_kind(exchange)} '{name}' in vhost '{vhost}'"
+    found = manage("GET", address, f"{path}?{query}", None, user, password, thing)
     if as_json:
         click.echo(json.dumps(found, indent=2))
         return
@@ -51,42 +56,46 @@ def list_(
     if "next" in found:
         click.echo(f"there may be more: --after {found['next']}")
     if found.get("moving"):
-        click.echo("the queue is on its way between shards: not all of it is listed")
+        click.echo("it is on its way between shards: not all of it is listed")
 
 
 @command.command("cancel")
-@click.argument("queue")
+@click.argument("name")
 @click.argument("message-id")
 @in_a_vhost
+@_of_exchange
 @as_administrator
-def cancel(queue: str, message_id: str, vhost: str, address: str, user: str, password: str) -> None:
-    """Cancel what waits in QUEUE under MESSAGE-ID: it is never delivered. Exit code 1 if nothing waits."""
-    manage("DELETE", address, f"{_path(vhost, queue)}/{quote(message_id, safe='')}", None, user, password)
+def cancel(
+    name: str, message_id: str, vhost: str, exchange: bool, address: str, user: str, password: str
+) -> None:
+    """Cancel what waits in the queue NAME under MESSAGE-ID: it is never delivered. Exit code 1 if nothing waits."""
+    manage("DELETE", address, f"{_path(vhost, name, exchange)}/{quote(message_id, safe='')}", None, user, password)
     click.echo(f"'{message_id}' is cancelled")
 
 
 @command.command("reschedule")
-@click.argument("queue")
+@click.argument("name")
 @click.argument("message-id")
 @in_a_vhost
+@_of_exchange
 @click.option("--in", "delay_ms", type=click.IntRange(0), help="Due so many ms from now.")
 @click.option("--at", "deliver_at_ms", type=click.IntRange(0), help="Due at this time: ms since 1970.")
 @as_administrator
 def reschedule(
-    queue: str, message_id: str, vhost: str, delay_ms: int | None, deliver_at_ms: int | None, address: str, user: str,
-    password: str,
+    name: str, message_id: str, vhost: str, exchange: bool, delay_ms: int | None, deliver_at_ms: int | None,
+    address: str, user: str, password: str,
 ) -> None:  # fmt: skip
-    """Have what waits in QUEUE under MESSAGE-ID due at another time. Exit code 1 if nothing waits."""
+    """Have what waits in the queue NAME under MESSAGE-ID due at another time. Exit code 1 if nothing waits."""
     if (delay_ms is None) == (deliver_at_ms is None):
         raise click.UsageError("say when it is due: --in or --at, one of them")
     due = {"delay_ms": delay_ms} if delay_ms is not None else {"deliver_at_ms": deliver_at_ms}
-    manage("PUT", address, f"{_path(vhost, queue)}/{quote(message_id, safe='')}", due, user, password)
+    manage("PUT", address, f"{_path(vhost, name, exchange)}/{quote(message_id, safe='')}", due, user, password)
     click.echo(f"'{message_id}' is rescheduled")
 
 
-def _path(vhost: str, queue: str) -> str:
-    return f"/api/mayfly/queues/{quote(vhost, safe='')}/{quote(queue, safe='')}/scheduled"
+def _kind(exchange: bool) -> str:
+    return "exchange" if exchange else "queue"
 
 
-def _thing(vhost: str, queue: str) -> str:
-    return f"queue '{queue}' in vhost '{vhost}'"
+def _path(vhost: str, name: str, exchange: bool) -> str:
+    return f"/api/mayfly/{_kind(exchange)}s/{quote(vhost, safe='')}/{quote(name, safe='')}/scheduled"

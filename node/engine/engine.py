@@ -363,6 +363,11 @@ class Engine:
         return self.flow.pending_bytes()
 
     @property
+    def now_ms(self) -> int:
+        """See `ClusterFacade.now_ms`."""
+        return self._now_ms
+
+    @property
     def overloaded(self) -> bool:
         """See `ClusterFacade.overloaded`."""
         return self.flow.overloaded

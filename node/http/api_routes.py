@@ -65,6 +65,7 @@ _GLOBAL: Final = "/api/global-parameters/{name}"
 _PROTECTION: Final = "/api/vhosts/{vhost}/deletion/protection"
 _SCHEDULED: Final = "/api/mayfly/queues/{vhost}/{name}/scheduled"
 _REDRIVE: Final = "/api/mayfly/queues/{vhost}/{name}/redrive"
+_DELAYED: Final = "/api/mayfly/exchanges/{vhost}/{name}/scheduled"
 _STREAM: Final = "/api/mayfly/queues/{vhost}/{name}/stream"
 _BETWEEN: Final = "/api/bindings/{vhost}/e/{source}/{kind}/{destination}"
 
@@ -199,6 +200,9 @@ ROUTES: Final[tuple[Route, ...]] = (
     Route("POST", _REDRIVE + "/preview", READERS, "redrives.preview", "what that would move, and the first of it"),
     Route("PUT", _REDRIVE, READERS, "redrives.change", "pause, resume, another rate"),
     Route("DELETE", _REDRIVE, READERS, "redrives.cancel", "cancel it"),
+    Route("GET", _DELAYED, READERS, "schedules.list_delayed", "what waits for a delayed exchange"),
+    Route("DELETE", _DELAYED + "/{message_id}", READERS, "schedules.cancel_delayed", "cancel what waits under an id"),
+    Route("PUT", _DELAYED + "/{message_id}", READERS, "schedules.reschedule_delayed", "have it due at another time"),
     Route("GET", _STREAM, READERS, "streams.get", "a stream's offsets, sizes, keys and what expires"),
     Route("GET", _STREAM + "/latest", READERS, "streams.latest", "the latest message of a routing key: ?key="),
     Route("DELETE", _STREAM + "/messages/{offset}", READERS, "streams.delete_message", "delete one message"),

@@ -1,6 +1,9 @@
-"""What waits for its time in a queue, over HTTP: listed, cancelled, rescheduled (RULES S4, S6)."""
+"""What waits for its time in a queue or for a delayed exchange: listed, cancelled, rescheduled over HTTP (RULES S4,
+S6).
+"""
 
-from typing import Annotated
+from functools import partial
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from aiohttp import web
@@ -8,10 +11,11 @@ from aiohttp import web
 from mayfly.node.http.answers import answered
 from mayfly.node.http.gate import Handler
 from mayfly.node.operating.ports.answers import bad_request
-from mayfly.node.operating.ports.schedules import MOST_LISTED, ScheduledWish, SchedulePort
+from mayfly.node.operating.ports.schedules import MOST_LISTED, ScheduledWish, SchedulePort, Waiting
 from mayfly.node.operating.ports.users import User
 from mayfly.node.shard.settings import MAX_NUMBER
 
+_Kind = Literal["queue", "exchange"]
 _Ms = Annotated[int, msgspec.Meta(ge=0, le=MAX_NUMBER)]
 
 
@@ -28,18 +32,23 @@ class _Which(msgspec.Struct, forbid_unknown_fields=True):
         return ScheduledWish(self.message_id, from_ms, until_ms, self.after, self.count)
 
 
-class _Due(msgspec.Struct, forbid_unknown_fields=True):
-    """One of the two."""
+_HEADERS: Final = {"delay_ms": "x-delay", "deliver_at_ms": "x-deliver-at"}
+_SHOWN_CHARACTERS: Final = 100
 
-    delay_ms: _Ms | None = None
-    deliver_at_ms: _Ms | None = None
 
-    def header(self) -> tuple[str, int]:
-        if self.delay_ms is not None and self.deliver_at_ms is None:
-            return "x-delay", self.delay_ms
-        if self.deliver_at_ms is not None and self.delay_ms is None:
-            return "x-deliver-at", self.deliver_at_ms
-        raise ValueError("say when it is due: delay_ms (from now) or deliver_at_ms (since 1970), one of them")
+def _due_in(content: Any) -> tuple[str, int]:
+    """The header by which a publisher says it, and its ms. Raises ValueError."""
+    if not isinstance(content, dict) or len(content) != 1 or not content.keys() <= _HEADERS.keys():
+        shown = repr(content)[:_SHOWN_CHARACTERS]
+        raise ValueError(
+            f"{shown}: an object is expected that says when it is due: delay_ms (from now) or deliver_at_ms (since "
+            "1970), one of them"
+        )
+    ((name, ms),) = content.items()
+    if type(ms) is not int or not 0 <= ms <= MAX_NUMBER:
+        shown = repr(ms)[:_SHOWN_CHARACTERS]
+        raise ValueError(f"{name} = {shown}: an integer of ms is expected, from 0 to {MAX_NUMBER}")
+    return _HEADERS[name], ms
 
 
 class SchedulePages:
@@ -51,25 +60,33 @@ class SchedulePages:
     def handlers(self) -> dict[str, Handler]:
         """By their names in `api_routes`."""
         return {
-            "schedules.list": self._list, "schedules.cancel": self._cancel, "schedules.reschedule": self._reschedule
-        }  # fmt: skip
+            "schedules.list": partial(self._list, "queue"),
+            "schedules.cancel": partial(self._cancel, "queue"),
+            "schedules.reschedule": partial(self._reschedule, "queue"),
+            "schedules.list_delayed": partial(self._list, "exchange"),
+            "schedules.cancel_delayed": partial(self._cancel, "exchange"),
+            "schedules.reschedule_delayed": partial(self._reschedule, "exchange"),
+        }
 
-    async def _list(self, request: web.Request, user: User) -> web.Response:
-        at = request.match_info
+    async def _list(self, kind: _Kind, request: web.Request, user: User) -> web.Response:
         try:
             wish = msgspec.convert(dict(request.query), _Which, strict=False).wish()
-            return answered(*await self._port.scheduled(user.who, at["vhost"], at["name"], wish))
+            return answered(*await self._port.scheduled(user.who, _where(kind, request), wish))
         except (msgspec.ValidationError, ValueError) as error:
             return answered(*bad_request(f"the request can't be read: {error}"))
 
-    async def _cancel(self, request: web.Request, user: User) -> web.Response:
-        at = request.match_info
-        return answered(*await self._port.change(user.who, at["vhost"], at["name"], at["message_id"], None))
+    async def _cancel(self, kind: _Kind, request: web.Request, user: User) -> web.Response:
+        message_id = request.match_info["message_id"]
+        return answered(*await self._port.change(user.who, _where(kind, request), message_id, None))
 
-    async def _reschedule(self, request: web.Request, user: User) -> web.Response:
-        at = request.match_info
+    async def _reschedule(self, kind: _Kind, request: web.Request, user: User) -> web.Response:
         try:
-            due = msgspec.json.decode(await request.read(), type=_Due).header()
+            due = _due_in(msgspec.json.decode(await request.read()))
         except (msgspec.DecodeError, ValueError) as error:
             return answered(*bad_request(f"the request can't be read: {error}"))
-        return answered(*await self._port.change(user.who, at["vhost"], at["name"], at["message_id"], due))
+        message_id = request.match_info["message_id"]
+        return answered(*await self._port.change(user.who, _where(kind, request), message_id, due))
+
+
+def _where(kind: _Kind, request: web.Request) -> Waiting:
+    return Waiting(kind, request.match_info["vhost"], request.match_info["name"])

@@ -17,12 +17,13 @@ from mayfly.node.shard.state import State
 
 
 class Due:
-    """Messages of one piece, or of those at hand, that are due: taken in order of their deadlines."""
+    """Messages of one piece, or of those at hand at one end, that are due: taken in order of their deadlines, then of
+    their places."""
 
     __slots__ = ("dead", "line", "messages", "piece")
 
     def __init__(self, line: Line, messages: list[Message], piece: Packed | None) -> None:
-        """``messages``: those at hand, the latest deadline first."""
+        """``messages``: those at hand, the first to be taken last."""
         self.line = line
         self.messages = messages
         self.piece = piece
@@ -44,6 +45,8 @@ class Due:
 
 def expire_anywhere(state: State, queue: Queue, until_ms: int) -> None:
     """What is due until then dies, in order of deadlines over the whole queue, as far as the entry's bound goes (C4).
+
+    Of the same deadline: in the order of the lines, then of their messages, as they would die at the head.
     """
     lines = [line for line in queue.lines() if 0 <= line.soonest_ms <= until_ms]
     if not lines:
@@ -75,22 +78,26 @@ def expire_anywhere(state: State, queue: Queue, until_ms: int) -> None:
 
 
 def _find(line: Line, until_ms: int, sources: list[Due]) -> None:
-    """Where in line something is due."""
-    at_hand = [
-        message for message in [*line.items[line.head :], *line.back] if 0 <= message.deadline_ms <= until_ms
-    ]
-    if at_hand:
-        at_hand.sort(key=_by_deadline, reverse=True)
-        sources.append(Due(line, at_hand, None))
+    """Where in line something is due, from the head to the end."""
+    _find_at_hand(line, line.items[line.head :], until_ms, sources)
     sources += [
         Due(line, [], piece)
         for piece in line.packed
         if isinstance(piece, Packed) and 0 <= piece.first_deadline_ms() <= until_ms
     ]
+    _find_at_hand(line, line.back, until_ms, sources)
 
 
-def _by_deadline(message: Message) -> tuple[int, int, int]:
-    return (message.deadline_ms, message.index, message.offset)
+def _find_at_hand(line: Line, messages: list[Message], until_ms: int, sources: list[Due]) -> None:
+    due = [message for message in messages if 0 <= message.deadline_ms <= until_ms]
+    if due:
+        due.sort(key=_by_deadline)
+        due.reverse()
+        sources.append(Due(line, due, None))
+
+
+def _by_deadline(message: Message) -> int:
+    return message.deadline_ms
 
 
 def _place(message: Message) -> tuple[int, int]:

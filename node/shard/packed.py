@@ -273,6 +273,14 @@ class Packed:
         self.count -= 1
         self._with_ttl = -1
 
+    def places(self, numbers: list[int]) -> list[int]:
+        """In which places those are that have these numbers, from 0 on, among those that are there."""
+        there = self.there
+        if there is None:
+            return numbers
+        places = list(compress(range(self.size), there))
+        return [places[number] for number in numbers]
+
     def without_gaps(self) -> "Packed":
         """Those that are there, packed anew."""
         columns: list[object] = []

@@ -350,6 +350,10 @@ class Queue(Counts):
             self.schedule = Schedule(self.ready.piece)
         self.schedule.put(message, digest)
 
+    def has_more_named(self, digest: bytes, than: int) -> bool:
+        """Whether more are scheduled under an id."""
+        return self.schedule is not None and self.schedule.has_more(digest, than)
+
     def take_named(self, digest: bytes, most: int) -> list[Message]:
         """At most so many of what is scheduled under an id; they leave."""
         if self.schedule is None:

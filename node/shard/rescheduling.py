@@ -3,7 +3,7 @@
 The log decides: before it in the log is what it may change, and what was due by then has become ready and stays so. A
 message is meant by the digest of its id (`node.shard.message_id`). Two that wait under one id are both meant, and one
 that recurs beside them: cancelled it does not come again, and if it is due at another time those that follow count from
-there (S6).
+there (S6). Of more than an entry may change as many are cancelled, and none is rescheduled (C4).
 """
 
 from typing import Final
@@ -21,14 +21,11 @@ NOT_WAITING: Final = 0
 CHANGED: Final = 1
 UNDECIDED: Final = 2
 
-MOST_CHANGED: Final = 1000
-"""Messages under one id that one command changes in a queue (RULES C4)."""
-
 
 def apply_change_scheduled(state: State, position: int, end: int) -> tuple[int, int]:
     """Apply the CHANGE_SCHEDULED at ``position``: where it ends, and NOT_WAITING, CHANGED or UNDECIDED. CHANGED where
-    one of its queues had something under the id; UNDECIDED where one can't tell, or has more than may be changed: the
-    same command is to be given again then."""
+    one of its queues had something under the id; UNDECIDED where one can't tell, or has more than the entry may change
+    (C4): the same command is to be given again then."""
     further_at = position + CHANGE_HEAD.size
     if further_at > end:
         raise ShardError(f"CHANGE_SCHEDULED at {position} is cut off")
@@ -54,12 +51,17 @@ def due_at(state: State, form: int, due_ms: int) -> int:
 def _change(state: State, queue: Queue, digest: bytes, due_ms: int) -> int:
     if queue.moving is not None and (queue.has_left or queue.is_arriving or queue.returns):
         return UNDECIDED
+    most = 1 + state.change_budget
+    if due_ms >= 0 and queue.has_more_named(digest, most):
+        # What is put back would be among those that the same command finds when it is given again.
+        return UNDECIDED
     recurring = take_recurring(state, queue, recurring_digest(digest))
-    taken = queue.take_named(digest, MOST_CHANGED)
+    taken = queue.take_named(digest, most)
     if not taken and not recurring:
         return NOT_WAITING
+    state.change_budget -= max(0, len(taken) - 1)
     schedule = queue.schedule
-    more = schedule is not None and len(taken) == MOST_CHANGED and len(schedule.find(digest, 1)) > 0
+    more = schedule is not None and len(taken) == most and schedule.has(digest)
     state.touch(queue)
     if due_ms < 0:
         state.release_all(recurring)

@@ -1,5 +1,6 @@
 """A run of a schedule: messages that wait, in order of their due times, packed but for the first. HOT."""
 
+from bisect import bisect_left
 from collections import deque
 from typing import Final
 
@@ -78,40 +79,85 @@ class Run(Line):
         return places
 
     def remove(self, places: list[int]) -> list[Message]:
-        """The messages at these places, rising, leave, with their digests."""
-        removed: list[Message] = []
-        for place in reversed(places):
-            removed.append(self._remove_at(place))
-            if self.digests:
-                start = place * DIGEST_BYTES
-                self.digests = self.digests[:start] + self.digests[start + DIGEST_BYTES :]
+        """The messages that are so many behind the head, rising and at least one, leave, with their digests."""
+        self._cut_digests(places)
+        at_hand = len(self.items) - self.head
+        first_packed = bisect_left(places, at_hand)
+        removed = [self.items.pop(self.head + place) for place in reversed(places[:first_packed])]
         removed.reverse()
+        if first_packed < len(places):
+            removed += self._remove_packed([place - at_hand for place in places[first_packed:]])
+        self.timed -= sum([1 for message in removed if message.deadline_ms >= 0])
+        if self.head == len(self.items):
+            self.advance(0)
         return removed
 
-    def _remove_at(self, place: int) -> Message:
+    def _cut_digests(self, places: list[int]) -> None:
+        """Those of these messages leave."""
+        digests = self.digests
+        if not digests:
+            return
+        kept: list[bytes] = []
+        start = 0
+        for place in places:
+            stop = place * DIGEST_BYTES
+            if start < stop:
+                kept.append(digests[start:stop])
+            start = stop + DIGEST_BYTES
+        kept.append(digests[start:])
+        self.digests = b"".join(kept)
+
+    def _remove_packed(self, places: list[int]) -> list[Message]:
+        """Those that are so many behind the first that is packed leave their pieces, which keep their places, or are
+        packed anew once half of one has left."""
+        removed: list[Message] = []
+        kept: deque[Packed | ReturningMessages] = deque()
+        start = 0
+        at = 0
+        for piece in self.packed:
+            stop = start + piece.count
+            first = at
+            while at < len(places) and places[at] < stop:
+                at += 1
+            if at > first and isinstance(piece, Packed):
+                for place in piece.places([place - start for place in places[first:at]]):
+                    removed.append(piece.message(place))
+                    piece.leave(place)
+                if 2 * piece.count > piece.size:
+                    kept.append(piece)
+                elif piece.count:
+                    kept.append(piece.without_gaps())
+            else:
+                kept.append(piece)
+            start = stop
+        self.packed = kept
+        self.packed_count -= len(removed)
+        return removed
+
+    def named_behind(self, digest: bytes, place: int, most: int) -> list[Message]:
+        """At most so many messages with this digest of those that stand behind a ``place_of``, in order."""
+        numbers = self.places_of(digest, self.count())
+        low = 0
+        high = len(numbers)
+        while low < high:
+            middle = (low + high) // 2
+            if place_of(self.message_at(numbers[middle])) > place:
+                high = middle
+            else:
+                low = middle + 1
+        return [self.message_at(number) for number in numbers[low : low + most]]
+
+    def message_at(self, place: int) -> Message:
+        """The one that is so many behind the head."""
         place += self.head
         if place < len(self.items):
-            message = self.items.pop(place)
-            if message.deadline_ms >= 0:
-                self.timed -= 1
-            if self.head == len(self.items):
-                self.advance(0)
-            return message
+            return self.items[place]
         place -= len(self.items)
-        number = 0
-        while place >= self.packed[number].count:
-            place -= self.packed[number].count
-            number += 1
-        messages = self.packed[number].messages()
-        message = messages.pop(place)
-        if message.deadline_ms >= 0:
-            self.timed -= 1
-        self.packed_count -= 1
-        if messages:
-            self.packed[number] = pack(messages)
-        else:
-            del self.packed[number]
-        return message
+        for piece in self.packed:
+            if place < piece.count and isinstance(piece, Packed):
+                return piece.message(piece.places([place])[0])
+            place -= piece.count
+        raise IndexError(f"{place} behind the last of a run")
 
     def behind(self, place: int, most: int) -> list[Message]:
         """At most so many of those that stand behind a ``place_of``."""

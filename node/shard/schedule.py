@@ -23,6 +23,10 @@ from mayfly.node.shard.timers import NEVER
 
 _SMALL: Final = 4
 """A run with less of its messages left than one in so many is put together with others."""
+NO_END: Final = 1 << 63
+"""A time behind all others."""
+_FEW: Final = 16
+"""So many runs are put in order; to find the first of more all runs are gone through."""
 _KEY_BYTES: Final = 8
 _KEY_SHIFT: Final = 4
 """60 bits of a digest are its key: a number that takes no more memory than it must."""
@@ -33,16 +37,28 @@ def key_of(digest: bytes) -> int:
     return int.from_bytes(digest[:_KEY_BYTES], "little") >> _KEY_SHIFT
 
 
+def _take_one(holders: dict[Run | None, int], run: Run | None) -> None:
+    count = holders[run] - 1
+    if count:
+        holders[run] = count
+    else:
+        del holders[run]
+
+
+def _place_of_first(run: Run) -> int:
+    return place_of(run.first())
+
+
 class Schedule:
     """The waiting messages of one queue: ``young`` and ``runs``, both in order, by the places of their first messages.
 
     Where it is cut follows from what happened to it alone, so all replicas cut at the same places. ``digests`` are
-    those of the young. ``where`` is the index: the run of a message, None where more than one has the key, or it is
-    young. ``repeated`` counts the others with the same key. Nothing but speed depends on what the index knows.
+    those of the young. ``where`` is the index: the run of the message with a key, None for one that is young. Of keys
+    that several have, ``shared`` says how many are in which run, or young. Nothing but speed depends on the index.
     """
 
     __slots__ = (
-        "body_bytes", "count", "digests", "half", "places", "repeated", "run_places", "runs", "where", "young",
+        "body_bytes", "count", "digests", "half", "places", "run_places", "runs", "shared", "where", "young",
     )  # fmt: skip
 
     def __init__(self, piece: int) -> None:
@@ -54,7 +70,7 @@ class Schedule:
         self.runs: list[Run] = []
         self.run_places: list[int] = []
         self.where: dict[int, Run | None] = {}
-        self.repeated: dict[int, int] = {}
+        self.shared: dict[int, dict[Run | None, int]] = {}
         self.count = 0
         """How many wait."""
         self.body_bytes = 0
@@ -83,31 +99,50 @@ class Schedule:
     def _note(self, digest: bytes, run: Run | None) -> None:
         """A message with this digest is there, in a run or young."""
         key = key_of(digest)
-        if key in self.where:
-            self.where[key] = None
-            self.repeated[key] = self.repeated.get(key, 0) + 1
-        else:
-            self.where[key] = run
+        holders = self.shared.get(key)
+        if holders is None:
+            if key not in self.where:
+                self.where[key] = run
+                return
+            holders = self.shared[key] = {self.where.pop(key): 1}
+        holders[run] = holders.get(run, 0) + 1
 
-    def _forget(self, digests: list[bytes]) -> None:
-        """Messages with these digests have left."""
+    def _forget(self, digests: list[bytes], run: Run | None) -> None:
+        """Messages with these digests have left the run, or the young."""
         for digest in digests:
             if not digest:
                 continue
             key = key_of(digest)
-            further = self.repeated.get(key, 0)
-            if not further:
+            holders = self.shared.get(key)
+            if holders is None:
                 del self.where[key]
-            elif further == 1:
-                del self.repeated[key]
+                continue
+            _take_one(holders, run)
+            if len(holders) == 1:
+                for last, count in holders.items():
+                    if count == 1:
+                        self.where[key] = last
+                        del self.shared[key]
+
+    def _move(self, digests: list[bytes], before: Run | None, run: Run) -> None:
+        """Messages with these digests are in another run now."""
+        for digest in digests:
+            if not digest:
+                continue
+            key = key_of(digest)
+            holders = self.shared.get(key)
+            if holders is None:
+                self.where[key] = run
             else:
-                self.repeated[key] = further - 1
+                _take_one(holders, before)
+                holders[run] = holders.get(run, 0) + 1
 
     def _make_run(self) -> None:
         """The later half of the young becomes a run, with what little is left of others."""
         half = self.half
         messages = self.young[half:]
         digests = self.digests[half:]
+        moved: list[tuple[list[bytes], Run | None]] = [(digests.copy(), None)]
         del self.young[half:]
         del self.places[half:]
         del self.digests[half:]
@@ -118,7 +153,8 @@ class Schedule:
             count = run.count()
             if count * _SMALL < half:
                 messages += run.live()
-                digests += run.digest_list()
+                moved.append((run.digest_list(), run))
+                digests += moved[-1][0]
                 taken += count
                 del self.runs[number]
                 del self.run_places[number]
@@ -132,11 +168,8 @@ class Schedule:
         run = run_of(messages, digests, half)
         self._enter(run)
         if run.digests:
-            for digest in digests:
-                if digest:
-                    key = key_of(digest)
-                    if key not in self.repeated:
-                        self.where[key] = run
+            for some, before in moved:
+                self._move(some, before, run)
 
     def _enter(self, run: Run) -> None:
         place = place_of(run.first())
@@ -176,7 +209,7 @@ class Schedule:
             stop = bisect_left(self.places, until_ms + 1 << TIME_SHIFT, 0, stop)
         taken += young[:stop]
         left = self.digests[:stop]
-        self._forget(left)
+        self._forget(left, None)
         if digests is not None:
             digests += left
         del young[:stop]
@@ -216,7 +249,7 @@ class Schedule:
                 run.advance(count)
         if run.digests or digests is not None:
             left = run.take_digests(total)
-            self._forget(left)
+            self._forget(left, run)
             if digests is not None:
                 digests += left
         if run.items:
@@ -225,35 +258,49 @@ class Schedule:
 
     def remove(self, digest: bytes, most: int) -> list[Message]:
         """At most so many messages with this digest leave; in order of due times if they are all of them."""
-        key = key_of(digest)
-        if key not in self.where:
-            return []
         removed: list[Message] = []
-        run = self.where[key]
-        if run is not None:
-            self._remove_from_run(run, digest, most, removed)
-        else:
-            alone = key not in self.repeated
+        holders = self._holders(digest)
+        if None in holders:
             self._remove_young(digest, most, removed)
-            if not (alone and removed):
-                for each in self.runs.copy():
-                    self._remove_from_run(each, digest, most - len(removed), removed)
+        for run in self._runs_of(digest, holders, most):
+            if len(removed) == most:
+                break
+            self._remove_from_run(run, digest, most - len(removed), removed)
         self.count -= len(removed)
         for message in removed:
             self.body_bytes -= message.body_length
         removed.sort(key=place_of)
         return removed
 
+    def _holders(self, digest: bytes) -> dict[Run | None, int]:
+        """Where messages with this digest are, or with another one with the same key; None stands for the young."""
+        key = key_of(digest)
+        holders = self.shared.get(key)
+        if holders is not None:
+            return holders
+        return {self.where[key]: 1} if key in self.where else {}
+
+    def _runs_of(self, digest: bytes, holders: dict[Run | None, int], most: int) -> list[Run]:
+        """The first of these runs in which there are messages with this digest, in order; ``most`` and maybe a few."""
+        runs: list[Run] = []
+        if len(holders) <= _FEW:
+            runs = [run for run in holders if run is not None]
+            runs.sort(key=_place_of_first)
+            return runs
+        for run in self.runs:
+            if run in holders and run.places_of(digest, 1):
+                runs.append(run)
+                if len(runs) == most:
+                    break
+        return runs
+
     def _remove_young(self, digest: bytes, most: int, removed: list[Message]) -> None:
-        digests = self.digests
-        at = 0
-        while most > 0 and digest in digests:
-            at = digests.index(digest, at)
-            removed.append(self.young.pop(at))
-            del self.places[at]
-            del digests[at]
-            self._forget([digest])
-            most -= 1
+        numbers = [number for number, each in enumerate(self.digests) if each == digest][:most]
+        for number in reversed(numbers):
+            removed.append(self.young.pop(number))
+            del self.places[number]
+            del self.digests[number]
+        self._forget([digest] * len(numbers), None)
 
     def _remove_from_run(self, run: Run, digest: bytes, most: int, removed: list[Message]) -> None:
         places = run.places_of(digest, most)
@@ -265,18 +312,39 @@ class Schedule:
         del self.runs[number]
         del self.run_places[number]
         removed += run.remove(places)
-        self._forget([digest] * len(places))
+        self._forget([digest] * len(places), run)
         if run.items:
             self._enter(run)
 
-    def find(self, digest: bytes, most: int) -> list[Message]:
-        """At most so many messages with this digest, in order of due times; they stay."""
-        found = [message for message, each in zip(self.young, self.digests, strict=True) if each == digest]
-        for run in self.runs:
-            for place in run.places_of(digest, most):
-                found += run.between(place, place + 1)
-        found.sort(key=place_of)
-        return found[:most]
+    def has_more(self, digest: bytes, than: int) -> bool:
+        """Whether more wait with this digest. Others with the same key count too: who finds such has tried 2^30."""
+        holders = self._holders(digest)
+        return len(holders) > than or sum(holders.values()) > than
+
+    def has(self, digest: bytes) -> bool:
+        """Whether a message with this digest waits."""
+        holders = self._holders(digest)
+        if None in holders and digest in self.digests:
+            return True
+        return any(run.places_of(digest, 1) for run in self._runs_of(digest, holders, 1))
+
+    def find(self, digest: bytes, most: int, place: int = -1, until_ms: int = NO_END) -> list[Message]:
+        """At most so many messages with this digest that stand behind a ``place_of`` and are due until then, in order;
+        they stay."""
+        holders = self._holders(digest)
+        found: list[Message] = []
+        if None in holders:
+            start = bisect_right(self.places, place)
+            found = [self.young[number] for number in range(start, len(self.young)) if self.digests[number] == digest]
+            del found[most:]
+        for run in self._runs_of(digest, holders, len(self.runs)):
+            first = place_of(run.first())
+            if first >> TIME_SHIFT > until_ms or (len(found) >= most and place_of(found[most - 1]) < first):
+                break
+            found += run.named_behind(digest, place, most)
+            found.sort(key=place_of)
+            del found[most:]
+        return [message for message in found if message.enqueued_ms <= until_ms]
 
     def behind(self, place: int, until_ms: int, most: int) -> list[Message]:
         """At most so many of those that stand behind a ``place_of`` and are due until then, in order; they stay."""

@@ -33,6 +33,8 @@ DELIVERIES_PER_ENTRY: Final = 10_000
 RETURNED_PER_ENTRY: Final = 10_000
 """Messages that one return may have to be dealt with by its entry, and that one entry deals with of larger ones; as
 many that were scheduled become ready in one entry."""
+CHANGED_PER_ENTRY: Final = 1000
+"""Messages under ids that one entry cancels or reschedules at most, besides one for each command and queue."""
 DELIVERED_BYTES_PER_ENTRY: Final = 4 * 1024 * 1024
 """Bytes of bodies that one entry delivers, besides those it enqueues itself, before it leaves the rest to others: a
 client that reads nothing gets what a few entries deliver until the shard hears of it. One message may go beyond."""
@@ -74,6 +76,7 @@ class State:
     __slots__ = (
         "applied_bytes",
         "applied_messages",
+        "change_budget",
         "current_released",
         "data",
         "dead_lettered_for",
@@ -195,6 +198,7 @@ class State:
         self.delivery_budget = 0
         self.return_budget = 0
         self.due_budget = 0
+        self.change_budget = 0
         self.delivery_bytes = 0
 
     def begin_entry(self) -> None:
@@ -204,6 +208,7 @@ class State:
         self.delivery_budget = self.deliveries_per_entry
         self.return_budget = self.returned_per_entry
         self.due_budget = self.returned_per_entry
+        self.change_budget = CHANGED_PER_ENTRY - 1
         self.delivery_bytes = DELIVERED_BYTES_PER_ENTRY
         self.expiry_due = False
 

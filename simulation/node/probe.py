@@ -310,6 +310,10 @@ class _WatchedCluster:
         return handle
 
     @property
+    def now_ms(self) -> int:
+        return self._node.engine.now_ms
+
+    @property
     def overloaded(self) -> bool:
         return self._node.engine.overloaded
 

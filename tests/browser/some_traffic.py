@@ -86,6 +86,21 @@ def declare(amqp: Address, user: str, password: str, name: str) -> None:
         connection.channel().queue_declare(name, durable=True)
 
 
+def wait_for_hours(amqp: Address, user: str, password: str, queue: str, exchange: str, message_ids: list[str]) -> None:
+    """Make a queue and a delayed exchange, with a message each that waits under each of these ids."""
+    parameters = pika.ConnectionParameters(amqp.host, amqp.port, credentials=pika.PlainCredentials(user, password))
+    with pika.BlockingConnection(parameters) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.queue_declare(queue, durable=True, arguments={"x-allow-schedule": True})
+        kind = {"x-delayed-type": "fanout"}
+        channel.exchange_declare(exchange, "x-delayed-message", durable=True, arguments=kind)
+        for message_id in message_ids:
+            properties = pika.BasicProperties(message_id=message_id, headers={"x-delay": HOUR_MS})
+            channel.basic_publish("", queue, b"later", properties)
+            channel.basic_publish(exchange, "", b"later", properties)
+
+
 @contextmanager
 def another_client(amqp: Address, user: str, password: str) -> Iterator[None]:
     """A client that may be closed meanwhile."""

@@ -7,7 +7,7 @@ import pytest
 
 from tests.browser.browser import Browser
 from tests.browser.conftest import PASSWORD, USER, go, log_in
-from tests.browser.some_traffic import another_client, bury, declare
+from tests.browser.some_traffic import another_client, bury, declare, wait_for_hours
 from tests.integration.nodes import Nodes
 from tests.waiting import BOUND_S, wait_for
 
@@ -95,6 +95,20 @@ def test_a_queue_is_deleted_after_a_question(page: Browser, node: Nodes) -> None
     page.click("dialog button[type=submit]")
     page.wait("Queues", "h1")
     node.until_nowhere("to.delete")
+
+
+@pytest.mark.parametrize("path", ["queues/%2F/reminders", "exchanges/%2F/later"])
+def test_s4_what_waits_is_shown_and_cancelled_after_a_question(page: Browser, node: Nodes, path: str) -> None:
+    """S4: of a queue and of a delayed exchange."""
+    wait_for_hours(node.plan(1).amqp, USER, PASSWORD, "reminders", "later", ["letter <1>"])
+    go(page, path, path.rpartition("/")[2])
+    page.wait("letter <1>", "table")
+    page.wait("in 59 min", "table")
+    page.click("td button", "Cancel")
+    page.wait("never delivered then", "dialog")
+    page.click("dialog button[type=submit]")
+    page.wait("letter <1> is cancelled", "#told")
+    page.wait_without("letter <1>", "table")
 
 
 def test_parked_dead_letters_are_dropped_after_a_question(page: Browser) -> None:

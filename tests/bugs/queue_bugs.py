@@ -416,8 +416,8 @@ QUEUE_BUGS = [
     Bug(
         "lets messages die in the order of their places, wherever they expire",
         "node/shard/anywhere.py",
-        "    return (message.deadline_ms, message.index, message.offset)\n",
-        "    return (0, message.index, message.offset)\n",
+        "    return message.deadline_ms\n",
+        "    return 0\n",
         "tests/node/shard/test_expire_anywhere.py::"
         "test_x2_what_is_due_goes_from_behind_a_live_head_in_order_of_deadlines",
         "assert",
@@ -486,6 +486,50 @@ QUEUE_BUGS = [
         "tzinfo=start.tzinfo, fold=1)",
         "tests/node/recurrence/test_cron.py::test_s6_a_time_that_the_clock_shows_twice_comes_the_first_time",
         "assert [",
+    ),
+    Bug(
+        "lets the end of a line die before its middle where all is due at the same time",
+        "node/shard/anywhere.py",
+        "    sources += [\n"
+        "        Due(line, [], piece)\n"
+        "        for piece in line.packed\n"
+        "        if isinstance(piece, Packed) and 0 <= piece.first_deadline_ms() <= until_ms\n"
+        "    ]\n"
+        "    _find_at_hand(line, line.back, until_ms, sources)\n",
+        "    _find_at_hand(line, line.back, until_ms, sources)\n"
+        "    sources += [\n"
+        "        Due(line, [], piece)\n"
+        "        for piece in line.packed\n"
+        "        if isinstance(piece, Packed) and 0 <= piece.first_deadline_ms() <= until_ms\n"
+        "    ]\n",
+        "tests/node/shard/test_expire_anywhere.py::test_x2_a_queue_is_what_its_messages_say",
+        "assert",
+    ),
+    Bug(
+        "delivers what was cancelled out of the middle of a run",
+        "node/shard/run.py",
+        "                    piece.leave(place)\n",
+        "                    piece.count -= 1\n",
+        "tests/node/shard/test_rescheduling.py::test_s4_what_leaves_out_of_the_middle_of_long_runs",
+        "assert",
+    ),
+    Bug(
+        "lets each cancel in an entry change as much as one may",
+        "node/shard/rescheduling.py",
+        "    state.change_budget -= max(0, len(taken) - 1)\n",
+        "",
+        "tests/node/shard/test_rescheduling.py::"
+        "test_c4_s4_what_one_entry_changes_is_bounded_and_each_command_changes_one",
+        "assert",
+    ),
+    Bug(
+        "looks through all that waits under an id to cancel a few",
+        "node/shard/schedule.py",
+        "                if len(runs) == most:\n                    break\n",
+        "",
+        "tests/cost/test_shard_costs.py::test_as_many_in_a_row_cost_as_many_times_as_much"
+        "[cancels under one id-one by one]",
+        "assert",
     ),
     Bug(
         "delivers what was cancelled",

@@ -30,6 +30,8 @@ BESIDE: Final = 2
 """Another one, with a consumer and a message or two."""
 STREAM: Final = 3
 """A stream, where there is one."""
+SAME: Final = "same"
+"""The id under which many messages wait."""
 FIRST_OF_MANY: Final = 1_000
 MINE: Final = 900_000
 """A consumer of the big queue that the command is about."""
@@ -49,6 +51,7 @@ class Modules:
         self.redrive = self.copy.module("mayfly.node.shard.redrive")
         self.shard = self.copy.module("mayfly.node.shard.shard")
         self.copy.module("mayfly.node.shard.queues").RELEASED_PER_ENTRY = BOUND
+        self.copy.module("mayfly.node.shard.state").CHANGED_PER_ENTRY = BOUND
 
 
 @cache
@@ -139,8 +142,11 @@ class World:
             self.create(STREAM, is_stream=True, marker_ttl_ms=100_000, key_index=True)
 
     def cancel(self, message_id: str) -> bytes:
+        return self.change(message_id, (self.c.CANCEL, 0))
+
+    def change(self, message_id: str, due: tuple[int, int]) -> bytes:
         digest = self.modules.message_id.digest_of(message_id.encode())
-        change = self.c.encode_change_scheduled([BIG], digest, (self.c.CANCEL, 0))
+        change = self.c.encode_change_scheduled([BIG], digest, due)
         return bytes(self.c.encode_guard(1) + change)
 
     def fill(self, queue: int, count: int, ttl_ms: int = -1) -> None:
@@ -204,6 +210,33 @@ def scheduled(world: World, n: int) -> None:
     """Messages that wait under ids."""
     world.lead(world.update([BIG], allow_schedule=True))
     world.entry(*[world.publish_later(BIG, 1_000_000 + place * 7919 % 1_000, str(place)) for place in range(n)])
+
+
+def equal_ids(world: World, n: int) -> None:
+    """Messages that wait under one id."""
+    world.lead(world.update([BIG], allow_schedule=True))
+    world.entry(*[world.publish_later(BIG, 1_000_000 + place * 7919 % 1_000, SAME) for place in range(n)])
+
+
+def delayed(world: World, n: int) -> None:
+    """Messages that wait for a delayed exchange."""
+    world.lead(world.update([BIG], allow_schedule=True, delays=True, dead_letter_exchange="x"))
+    world.entry(*[world.publish_later(BIG, 1_000_000 + place * 7919 % 1_000, str(place)) for place in range(n)])
+
+
+def due_delayed(world: World, n: int) -> None:
+    """More of them are due than an entry sends off, and than was decided."""
+    delayed(world, n)
+    world.time_ms += 2_000_000
+    for _ in range(n // BOUND // 2):
+        world.lead(world.c.encode_expire_due())
+
+
+def scattered_deadlines(world: World, n: int) -> None:
+    """Messages that expire wherever they are in their queue, one of each three at other times."""
+    world.lead(world.update([BIG], expire_anywhere=True))
+    for place in range(n):
+        world.fill(BIG, 1, ttl_ms=-1 if place % 3 else 1_000_000 + place * 7919 % 1_000)
 
 
 def tombstones(world: World, n: int) -> None:
@@ -376,7 +409,7 @@ def sources(world: World, n: int) -> None:
 
 
 BURDENS: list[Burden] = [
-    scheduled,
+    scheduled, equal_ids, delayed, due_delayed, scattered_deadlines,
     nothing, queues, leases, deadlines, tombstones, waiting_consumers, full_consumers, priorities, single_active,
     sessions, getters, ready, priority_levels, late, held, returned, returning, much_returning, unserved, overfull,
     orphans, orphans_that_die, deaths, parked, lanes, lane, sources, a_stream,
@@ -484,6 +517,27 @@ def cancel_what_waits(world: World) -> Callable[[], object]:
     world.lead(world.update([BIG], allow_schedule=True))
     world.entry(world.publish_later(BIG, 1_000_000, "mine"))
     return by_session(world, world.cancel("mine"))
+
+
+@act("CHANGE_SCHEDULED")
+def cancel_what_waits_under_one_id(world: World) -> Callable[[], object]:
+    world.lead(world.update([BIG], allow_schedule=True))
+    world.entry(world.publish_later(BIG, 1_000_000, SAME))
+    return by_session(world, world.cancel(SAME))
+
+
+@act("CHANGE_SCHEDULED")
+def reschedule(world: World) -> Callable[[], object]:
+    world.lead(world.update([BIG], allow_schedule=True))
+    world.entry(world.publish_later(BIG, 1_000_000, "mine"))
+    return by_session(world, world.change("mine", (world.c.AFTER, 1_000)))
+
+
+@act("CHANGE_SCHEDULED")
+def reschedule_what_waits_under_one_id(world: World) -> Callable[[], object]:
+    world.lead(world.update([BIG], allow_schedule=True))
+    world.entry(world.publish_later(BIG, 1_000_000, SAME))
+    return by_session(world, world.change(SAME, (world.c.AFTER, 1_000)))
 
 
 @act("PUBLISH_GUARDED")
@@ -643,6 +697,23 @@ def expire_due(world: World) -> Callable[[], object]:
 def make_ready_what_is_due(world: World) -> Callable[[], object]:
     world.lead(world.update([BIG, BESIDE], allow_schedule=True))
     world.entry(world.publish_later(BIG, 1), world.publish_later(BESIDE, 1))
+    world.time_ms += 2
+    return by_leader(world, world.c.encode_expire_due())
+
+
+@act("EXPIRE_DUE")
+def expire_anywhere(world: World) -> Callable[[], object]:
+    world.lead(world.update([BIG], expire_anywhere=True))
+    world.fill(BIG, 3)
+    world.fill(BIG, 1, ttl_ms=1)
+    world.time_ms += 2
+    return by_leader(world, world.c.encode_expire_due())
+
+
+@act("EXPIRE_DUE")
+def send_off_what_a_delayed_exchange_has_due(world: World) -> Callable[[], object]:
+    world.create(999_997, allow_schedule=True, delays=True, dead_letter_exchange="x")
+    world.entry(*[world.publish_later(999_997, 1) for _ in range(6)])
     world.time_ms += 2
     return by_leader(world, world.c.encode_expire_due())
 
@@ -825,6 +896,7 @@ def looks_of_the_leader(world: World) -> Callable[[], object]:
 # -- what may grow ----------------------------------------------------------------------------------------
 
 GOES_WITH_ITS_QUEUE: Final = "removes the queue with all who hold its messages"
+LOOKS_AT_EACH_RUN: Final = "looks at each run of what waits: of thousands of messages, but here of one"
 GROWS: Final[dict[tuple[str, str], str]] = {
     (command, burden): GOES_WITH_ITS_QUEUE
     for command in ("DELETE_QUEUE: delete", "DROP_QUEUE: drop")
@@ -838,17 +910,39 @@ GROWS: Final[dict[tuple[str, str], str]] = {
     ("REDRIVE: redrive_the_first", "late"): "asks each piece of packed messages: what it names has died meanwhile",
 } | {
     ("UPDATE_QUEUES: update_retroactively", burden): "marks each piece of packed messages"
-    for burden in ("ready", "priority_levels", "late", "returned", "much_returning", "sources")
+    for burden in (
+        "ready", "priority_levels", "late", "returned", "much_returning", "sources", "scattered_deadlines",
+    )
 } | {
     ("REDRIVE: redrive_one_in_the_middle", burden): "asks each piece of packed messages whether it may be there"
-    for burden in ("ready", "priority_levels", "late", "returned", "much_returning", "sources")
+    for burden in (
+        "ready", "priority_levels", "late", "returned", "much_returning", "sources", "scattered_deadlines",
+    )
 } | {
-    (command, "scheduled"): "looks at each run of what waits: of thousands of messages, but here of one"
+    (command, burden): LOOKS_AT_EACH_RUN
     for command in (
         "PUBLISH_LATER: publish_later", "PUBLISH_LATER: publish_that_recurs_instead_of_another",
-        "NEXT_TIMES: tell_next_times", "EXPIRE_DUE: make_what_recurs_and_is_due", "PURGE: purge",
-        "DELETE_QUEUE: delete", "DROP_QUEUE: drop", "UPDATE_QUEUES: update_retroactively",
+        "NEXT_TIMES: tell_next_times", "EXPIRE_DUE: make_what_recurs_and_is_due",
     )
+    for burden in (
+        "scheduled", "equal_ids", "delayed", "due_delayed",
+    )
+} | {
+    ("EXPIRE_DUE: expire_anywhere", burden): "looks at each piece of packed messages: of hundreds, but here of one"
+    for burden in ("ready", "priority_levels", "late", "much_returning", "sources", "scattered_deadlines")
+} | {
+    (command, burden): LOOKS_AT_EACH_RUN
+    for command in (
+        "PURGE: purge", "DELETE_QUEUE: delete", "DROP_QUEUE: drop", "UPDATE_QUEUES: update_retroactively",
+    )
+    for burden in ("scheduled", "equal_ids", "delayed", "due_delayed")
+} | {
+    (command, burden): LOOKS_AT_EACH_RUN
+    for command in ("PUBLISH_LATER: publish_later", "CHANGE_SCHEDULED: reschedule")
+    for burden in ("scheduled", "equal_ids", "delayed")
+} | {
+    ("CHANGE_SCHEDULED: reschedule_what_waits_under_one_id", burden): LOOKS_AT_EACH_RUN
+    for burden in ("scheduled", "delayed")
 } | {
     ("RAISE_LEVEL: raise_level", burden): "looks at each queue, once in the life of a shard"
     for burden in ("queues", "leases", "deadlines", "returning", "unserved", "overfull")
@@ -890,6 +984,11 @@ def test_every_command_is_here() -> None:
 # -- many in a row ----------------------------------------------------------------------------------------
 
 
+def delayed_and_due(world: World, n: int) -> None:
+    delayed(world, n)
+    world.time_ms += 2_000_000
+
+
 def in_a_row(world: World, commands: list[bytes], at_once: bool, leader: bool) -> int:
     give = world.lead if leader else world.entry
     if at_once:
@@ -916,6 +1015,8 @@ def _rows() -> Iterator[Any]:
     yield row("requeues", held, lambda world, place: world.c.encode_settle(BIG, 10, world.c.REQUEUE, [place + 1]))
     yield row("gets", ready, lambda world, place: world.c.encode_get(BIG, MINE, False))
     yield row("cancels", scheduled, lambda world, place: world.cancel(str(place)))
+    yield row("cancels under one id", equal_ids, lambda world, place: world.cancel(SAME))
+    yield row("due", delayed_and_due, lambda world, place: world.c.encode_expire_due(), True)
     yield row("deletes", queues, lambda world, place: world.c.encode_delete_queue(FIRST_OF_MANY + place, False, False))
     yield row("leases", leases, lambda world, place: world.c.encode_expire_queue(FIRST_OF_MANY + place, 1), True)
     yield row("policies", queues, lambda world, place: world.update([1_000 + place], expires_ms=place + 9), True)

@@ -1,12 +1,24 @@
-"""What waits for its time in a queue, as users of the management API see and change it (RULES S4)."""
+"""What waits for its time in a queue or for a delayed exchange, as users of the management API see and change it (RULES
+S4)."""
 
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Literal, NamedTuple, Protocol
 
 from mayfly.node.catalog.token_user import AnyUser
 from mayfly.node.operating.ports.answers import Answer
 
 MOST_LISTED: Final = 1000
 """Messages of one listing."""
+
+
+class Waiting(NamedTuple):
+    """In which queue, or for which delayed exchange."""
+
+    kind: Literal["queue", "exchange"]
+    vhost: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} '{self.name}' in vhost '{self.vhost}'"
 
 
 class ScheduledWish(NamedTuple):
@@ -22,13 +34,11 @@ class ScheduledWish(NamedTuple):
 
 
 class SchedulePort(Protocol):
-    """Who asks is a user with rights: to list takes reading from the queue, to change writing to the default exchange,
-    by which a publisher would do it. Raises ValueError for what can't be."""
+    """Who asks is a user with rights: to list takes reading from the queue or exchange, to change writing to the
+    exchange by which a publisher would do it: the default one for a queue. Raises ValueError for what can't be."""
 
-    async def scheduled(self, user: AnyUser, vhost: str, queue: str, wish: ScheduledWish) -> Answer:
+    async def scheduled(self, user: AnyUser, where: Waiting, wish: ScheduledWish) -> Answer:
         """`messages`, and `next` if there are more."""
 
-    async def change(
-        self, user: AnyUser, vhost: str, queue: str, message_id: str, due: tuple[str, int] | None
-    ) -> Answer:
+    async def change(self, user: AnyUser, where: Waiting, message_id: str, due: tuple[str, int] | None) -> Answer:
         """Cancel what waits under an id, or have it due (`x-delay` or `x-deliver-at`, and ms); 404 if nothing waits."""

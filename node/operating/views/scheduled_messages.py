@@ -74,9 +74,8 @@ def scheduled_in(
     found: list[Message] = []
     if queue.schedule is not None and wish.message_id:
         digest = digest_of(wish.message_id.encode("utf-8", "surrogateescape"))
-        named = queue.schedule.find(recurring_digest(digest), 1) + queue.schedule.find(digest, count)
-        named.sort(key=place_of)
-        found = [each for each in named if place_of(each) > after and each.enqueued_ms <= until_ms]
+        recurring = queue.schedule.find(recurring_digest(digest), 1, after, until_ms)
+        found = sorted([*recurring, *queue.schedule.find(digest, count, after, until_ms)], key=place_of)[:count]
     elif queue.schedule is not None:
         found = queue.schedule.behind(after, until_ms, count)
     time_ms = shard_now(engine, shard, now_ms).time_ms
@@ -87,7 +86,7 @@ def scheduled_in(
             break
         rows.append(_row(read.data(message.index), message, time_ms))
     last = found[len(rows) - 1] if rows else None
-    more = last is not None and (len(rows) < len(found) or (len(found) == count and not wish.message_id))
+    more = last is not None and (len(rows) < len(found) or len(found) == count)
     next_place = f"{last.enqueued_ms}-{last.index}-{last.offset}" if more and last is not None else ""
     return ScheduledPart(rows, next_place, is_moving)
 

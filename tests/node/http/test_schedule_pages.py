@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
@@ -20,6 +21,7 @@ from tests.waiting import wait_for
 
 HOUR_MS = 3_600_000
 PATH = "/api/mayfly/queues/%2F/mine%20q/scheduled"
+LATER_PATH = "/api/mayfly/exchanges/%2F/mine%20later/scheduled"
 
 
 @pytest.fixture(scope="module")
@@ -43,13 +45,27 @@ def queue(node: Node) -> Iterator[str]:
     node.channel.queue_delete("mine q")
 
 
-def publish(node: Node, delay_ms: int, message_id: str) -> None:
+@pytest.fixture
+def exchange(node: Node) -> Iterator[str]:
+    """A delayed exchange with a queue bound to it, for which two wait."""
+    arguments = {"x-delayed-type": "topic"}
+    node.channel.exchange_declare("mine later", "x-delayed-message", durable=True, arguments=arguments)
+    node.channel.queue_declare("mine q", durable=True)
+    node.channel.queue_bind("mine q", "mine later", "k.*")
+    for hours, message_id in ((2, "b"), (1, "a/1")):
+        publish(node, hours * HOUR_MS, message_id, "mine later", "k.1")
+    yield "mine later"
+    node.channel.exchange_delete("mine later")
+    node.channel.queue_delete("mine q")
+
+
+def publish(node: Node, delay_ms: int, message_id: str, exchange: str = "", key: str = "mine q") -> None:
     properties = pika.BasicProperties(message_id=message_id or None, headers={"x-delay": delay_ms})
-    node.channel.basic_publish("", "mine q", b"body", properties)
+    node.channel.basic_publish(exchange, key, b"body", properties)
 
 
-def ids(node: Node, query: str = "", user: str = "guest") -> list[str]:
-    status, content = node.ask("GET", PATH + query, user)
+def ids(node: Node, query: str = "", user: str = "guest", path: str = PATH) -> list[str]:
+    status, content = node.ask("GET", path + query, user)
     assert status == 200, content
     return [row["message_id"] for row in content["messages"]]
 
@@ -75,6 +91,30 @@ def test_s4_what_waits_is_listed_in_order_of_due_times(node: Node, queue: str) -
     assert ids(node, f"?message_id=c&until_ms={two['due_ms']}") == []
 
 
+def test_s4_what_waits_under_an_id_is_listed_page_by_page(node: Node, queue: str) -> None:
+    """S4: however many have the id, and whatever time they are due."""
+    named = PATH + "?message_id=" + quote("a/1", safe="")
+    first = node.ask("GET", named + "&count=1")[1]
+    assert [row["message_id"] for row in first["messages"]] == ["a/1"]
+    second = node.ask("GET", f"{named}&count=1&after={first['next']}")[1]
+    assert [row["message_id"] for row in second["messages"]] == ["a/1"]
+    assert second["messages"][0]["due_ms"] - first["messages"][0]["due_ms"] > HOUR_MS
+    assert node.ask("GET", f"{named}&count=1&after={second['next']}")[1] == {"messages": []}
+    late = node.ask("GET", f"{named}&count=1&from_ms={first['messages'][0]['due_ms'] + 1}")[1]
+    assert late["messages"][0]["due_ms"] == second["messages"][0]["due_ms"]
+    assert node.ask("GET", f"{named}&count=5&until_ms={late['messages'][0]['due_ms'] - 1}")[1].keys() == {"messages"}
+
+
+def test_s2_a_moment_is_one_of_the_wall_clock(node: Node, queue: str) -> None:
+    """S2: of the machine's, not of how long it runs."""
+    at_ms = round(time.time() * 1000) + 6 * HOUR_MS
+    properties = pika.BasicProperties(message_id="at", headers={"x-deliver-at": at_ms})
+    node.channel.basic_publish("", queue, b"body", properties)
+    (row,) = node.ask("GET", PATH + "?message_id=at")[1]["messages"]
+    assert row["due_ms"] == at_ms
+    assert row["due_in_ms"] == pytest.approx(6 * HOUR_MS, abs=60_000)
+
+
 def test_s4_what_waits_is_cancelled_and_rescheduled(node: Node, queue: str) -> None:
     """S4: the answer says if nothing waits."""
     assert node.ask("DELETE", PATH + "/a%2F1") == (204, None)
@@ -82,6 +122,7 @@ def test_s4_what_waits_is_cancelled_and_rescheduled(node: Node, queue: str) -> N
     status, answer = node.ask("DELETE", PATH + "/a%2F1")
     assert status == 404
     assert answer["reason"].startswith("nothing waits under the id 'a/1' in queue 'mine q' in vhost '/': it has become")
+    assert "nothing is kept that would tell which" in answer["reason"]
     assert node.ask("PUT", PATH + "/b", "guest", {"delay_ms": 5 * HOUR_MS}) == (204, None)
     assert ids(node) == ["c", "", "b"]
     assert node.ask("PUT", PATH + "/c", "guest", {"deliver_at_ms": 5}) == (204, None)
@@ -107,13 +148,59 @@ def test_s4_a_listing_that_can_not_be_is_refused_by_name(node: Node, queue: str,
     assert named in answer["reason"]
 
 
-@pytest.mark.parametrize("due", [{}, {"delay_ms": 1, "deliver_at_ms": 1}, {"delay_ms": -1}, {"when": 5}, [], "x"])
-def test_s4_a_time_that_is_none_is_refused(node: Node, queue: str, due: object) -> None:
-    """S4: and nothing is changed."""
+@pytest.mark.parametrize(
+    ("due", "named"),
+    [
+        ({}, "delay_ms (from now) or deliver_at_ms (since 1970), one of them"),
+        ({"delay_ms": 1, "deliver_at_ms": 1}, "{'delay_ms': 1, 'deliver_at_ms': 1}: an object is expected"),
+        ({"delay_ms": -1}, "delay_ms = -1: an integer of ms is expected, from 0 to"),
+        ({"delay_ms": "soon"}, "delay_ms = 'soon'"), ({"deliver_at_ms": True}, "deliver_at_ms = True"),
+        ({"deliver_at_ms": 1.5}, "deliver_at_ms = 1.5"), ({"delay_ms": 1 << 49}, f"delay_ms = {1 << 49}"),
+        ({"when": 5}, "{'when': 5}"), ([], "[]"), ("x" * 500, "'" + "x" * 99 + ":"),
+    ],
+)  # fmt: skip
+def test_s4_a_time_that_is_none_is_refused(node: Node, queue: str, due: object, named: str) -> None:
+    """S4: by name and value, and nothing is changed."""
     status, answer = node.ask("PUT", PATH + "/b", "guest", due)
     assert status == 400
-    assert answer["reason"]
+    assert named in answer["reason"]
     assert ids(node) == ["a/1", "b", "c", "a/1", ""]
+
+
+def test_s4_what_waits_for_a_delayed_exchange_is_listed_cancelled_and_rescheduled(node: Node, exchange: str) -> None:
+    """S4: by the exchange for which it waits, whatever is bound to it."""
+    (first, second) = node.ask("GET", LATER_PATH)[1]["messages"]
+    assert (first["message_id"], first["exchange"], first["routing_key"]) == ("a/1", exchange, "k.1")
+    assert second["due_in_ms"] - first["due_in_ms"] == pytest.approx(HOUR_MS, abs=60_000)
+    assert ids(node, f"?from_ms={first['due_ms'] + 1}", path=LATER_PATH) == ["b"]
+    node.channel.queue_unbind("mine q", exchange, "k.*")
+    assert node.ask("PUT", LATER_PATH + "/a%2F1", "guest", {"delay_ms": 5 * HOUR_MS}) == (204, None)
+    assert ids(node, path=LATER_PATH) == ["b", "a/1"]
+    assert node.ask("DELETE", LATER_PATH + "/b") == (204, None)
+    status, answer = node.ask("DELETE", LATER_PATH + "/b")
+    assert status == 404
+    assert answer["reason"].startswith("nothing waits under the id 'b' in exchange 'mine later' in vhost '/': it has")
+    node.channel.queue_bind("mine q", exchange, "k.*")
+    assert node.ask("PUT", LATER_PATH + "/a%2F1", "guest", {"deliver_at_ms": 5}) == (204, None)
+    _, _, body = next(node.channel.consume("mine q", auto_ack=True, inactivity_timeout=30))
+    node.channel.cancel()
+    assert body == b"body"
+    assert ids(node, path=LATER_PATH) == []
+
+
+def test_s4_who_may_not_see_or_change_what_waits_for_an_exchange_is_refused(node: Node, exchange: str) -> None:
+    """S4: to list takes reading from it, to change writing to it."""
+    assert ids(node, "", "mine", LATER_PATH) == ["a/1", "b"]
+    assert node.ask("GET", LATER_PATH, "watch")[0] == 401
+    assert node.ask("DELETE", LATER_PATH + "/b", "mine")[0] == 401
+    assert node.ask("DELETE", LATER_PATH.replace("mine", "no") + "/b") == NOT_FOUND
+    for status, answer in (
+        node.ask("GET", LATER_PATH.replace("mine%20later", "amq.topic")),
+        node.ask("PUT", LATER_PATH.replace("mine%20later", "amq.topic") + "/b", "guest", {"delay_ms": 5}),
+    ):
+        assert status == 400
+        assert "exchange 'amq.topic' in vhost '/' is not of the type x-delayed-message" in answer["reason"]
+    assert ids(node, path=LATER_PATH) == ["a/1", "b"]
 
 
 def test_s4_who_may_not_is_refused(node: Node, queue: str) -> None:
@@ -169,3 +256,14 @@ def test_s6_what_recurs_is_listed_with_its_schedule_and_when_it_comes_next(node:
     assert "Europe/Berlin" in listed
     assert command(node, "cancel", queue, "daily").exit_code == 0
     assert list(rows()) == ["often"]
+
+
+def test_s4_for_a_delayed_exchange_by_the_command_line(node: Node, exchange: str) -> None:
+    """S4."""
+    listed = command(node, "list", exchange, "--exchange", "--json")
+    assert [row["message_id"] for row in json.loads(listed.output)["messages"]] == ["a/1", "b"]
+    assert command(node, "cancel", exchange, "a/1", "--exchange").output == "'a/1' is cancelled\n"
+    assert command(node, "cancel", exchange, "a/1", "--exchange").exit_code == 1
+    assert command(node, "reschedule", exchange, "b", "--exchange", "--in", "10").output == "'b' is rescheduled\n"
+    missing = command(node, "list", "none", "--exchange")
+    assert (missing.exit_code, "exchange 'none'" in missing.output) == (1, True)

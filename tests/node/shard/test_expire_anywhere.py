@@ -49,6 +49,22 @@ def test_x2_what_is_due_goes_from_behind_a_live_head_in_order_of_deadlines(drive
     assert driver.replay().digest() == driver.shard.digest()
 
 
+@pytest.mark.parametrize("in_one_entry", [True, False])
+def test_x2_what_is_due_at_the_same_time_dies_in_order_of_publishing(driver: Driver, in_one_entry: bool) -> None:
+    """X2: wherever in a long line it stands, as at the head; what lives among it changes nothing."""
+    order = [f"{number:04}" for number in range(3000)]
+    parts = [part for body in order for part in (publish(body, ttl_ms=100), publish("keep"))]
+    if in_one_entry:
+        driver.run(*parts)
+    else:
+        for part in parts:
+            driver.run(part)
+    driver.pass_ms(100)
+    while driver.shard.due_messages(driver.time_ms):
+        driver.tick()
+    assert dead(driver) == order
+
+
 def test_t7_what_comes_later_and_is_due_sooner_is_waited_for(driver: Driver) -> None:
     """T7, X2: at its own deadline, not at that of what came before."""
     driver.run(publish("late", ttl_ms=900))
@@ -186,7 +202,8 @@ def test_c4_what_dies_in_one_entry_is_bounded() -> None:
 @pytest.mark.parametrize("seed", range(8))
 def test_x2_a_queue_is_what_its_messages_say(seed: int, dialect: str) -> None:
     """X2, T5, T10, C1: with replicas that begin with snapshots, whatever is packed, delivered, given back, dies, or is
-    purged; nothing stays longer than a tick after its deadline, and deaths come in order."""
+    purged; nothing stays longer than a tick after its deadline, and deaths come in order of deadlines, in each priority
+    then of publishing."""
     rng = random.Random(seed)
     piece = rng.choice((8, 16, 40))
 
@@ -260,6 +277,13 @@ def test_x2_a_queue_is_what_its_messages_say(seed: int, dialect: str) -> None:
     for before, after in itertools.pairwise(deaths):
         if before.time_ms == after.time_ms and before.message.acquired_count == after.message.acquired_count == 0:
             assert before.message.deadline_ms <= after.message.deadline_ms
+    first_in_line = [death.message for death in deaths if not death.message.acquired_count]
+    same_deadline = 0
+    for one_message, next_message in itertools.pairwise(sorted(first_in_line, key=lambda each: each.priority)):
+        if (one_message.priority, one_message.deadline_ms) == (next_message.priority, next_message.deadline_ms):
+            assert (one_message.index, one_message.offset) < (next_message.index, next_message.offset)
+            same_deadline += 1
+    assert same_deadline > 20
 
 
 def test_terms_without_it_are_what_they_were() -> None:

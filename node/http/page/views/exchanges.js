@@ -9,6 +9,7 @@ import { foldedForm, jsonIn } from "../parts/form.js";
 import { PagedList } from "../parts/paged.js";
 import { Table } from "../parts/table.js";
 import { publishForm } from "./publish.js";
+import { Scheduled } from "./scheduled.js";
 
 const KINDS = ["direct", "fanout", "topic", "headers"];
 /** What the exchange without a name is called in addresses. */
@@ -57,6 +58,7 @@ export function exchangeView({ names: [vhost, name], refresh: again }) {
   const about = h("p");
   const from = bindingsTable("Bindings from here", "destination", again);
   const to = bindingsTable("Bindings to here", "source", again);
+  const scheduled = new Scheduled("exchanges", vhost, name, again);
   const bind = foldedForm({
     title: "Bind a queue or an exchange", button: "Bind", done: again,
     fields: [
@@ -83,9 +85,10 @@ export function exchangeView({ names: [vhost, name], refresh: again }) {
       exchange.internal && "internal", `in ${vhost}`].filter(Boolean).join(", "), " ", argumentMarks(exchange.arguments));
     from.update(ofSource);
     to.update(ofDestination);
+    await scheduled.refresh(exchange.messages_delayed);
   }
   const isOwn = real === "" || real.startsWith("amq.");
-  const element = h("div", {}, h("h2", {}, "Bindings from here"), from.element, real !== "" && bind,
+  const element = h("div", {}, scheduled.element, h("h2", {}, "Bindings from here"), from.element, real !== "" && bind,
     h("h2", {}, "Bindings to here"), to.element, h("h2", {}, "Messages"), publishForm(vhost, name, null, again),
     !isOwn && [h("h2", {}, "Actions"), h("div", { class: "actions" }, h("button", { type: "button", class: "plain grave", on: { click: drop } }, "Delete"))]);
   return { title: real || "(default exchange)", about, element, refresh };

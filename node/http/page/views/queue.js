@@ -11,6 +11,7 @@ import { bindingsTable } from "./exchanges.js";
 import { getForm } from "./messages.js";
 import { publishForm } from "./publish.js";
 import { redriveSection } from "./redrive.js";
+import { Scheduled } from "./scheduled.js";
 
 const COUNTS = {
   enqueued: "Enqueued", delivered: "Delivered", acknowledged: "Acknowledged", expired: "Expired",
@@ -41,7 +42,8 @@ export function queueView({ user, names: [vhost, name], refresh: again }) {
     h("button", { type: "button", class: "plain grave", on: { click: drop } }, "Delete"));
   const bindings = bindingsTable("Bindings to here", "source", again);
   const redrive = redriveSection(vhost, name, again);
-  const element = h("div", {}, moving, facts.element, h("h2", {}, "Lease"), lease,
+  const scheduled = new Scheduled("queues", vhost, name, again);
+  const element = h("div", {}, moving, facts.element, scheduled.element, h("h2", {}, "Lease"), lease,
     h("h2", {}, "The last five minutes"), h("div", { class: "plots" }, rates.element),
     h("h2", {}, "Since it was declared"), counts.element, h("h2", {}, "Settings"), settings, 
     h("h2", {}, "Bindings"), bindings.element, h("h2", {}, "Messages"), publishForm(vhost, "amq.default", name, again),
@@ -61,6 +63,7 @@ export function queueView({ user, names: [vhost, name], refresh: again }) {
       deadline: countdown(queue.next_deadline_in_ms), consumers: known(queue.consumers, count),
       bytes: known(queue.ready_bytes, octets), shard: queue.shard ?? "in the memory of its node",
     });
+    await scheduled.refresh(queue.scheduled);
     show(lease, leaseShown(queue));
     counts.update(Object.fromEntries(Object.keys(COUNTS).map((key) => [key, known(queue[key], (value) => figure(count(value), value))])));
     show(settings, settingsShown(queue));
