@@ -805,7 +805,8 @@ GROWS: Final[dict[tuple[str, str], str]] = {
     (command, "scheduled"): "looks at each run of what waits: of thousands of messages, but here of one"
     for command in (
         "PUBLISH_LATER: publish_later", "PUBLISH_LATER: publish_that_recurs_instead_of_another",
-        "NEXT_TIMES: tell_next_times", "EXPIRE_DUE: make_what_recurs_and_is_due", "PURGE: purge", "DELETE_QUEUE: delete", "DROP_QUEUE: drop",
+        "NEXT_TIMES: tell_next_times", "EXPIRE_DUE: make_what_recurs_and_is_due", "PURGE: purge",
+        "DELETE_QUEUE: delete", "DROP_QUEUE: drop",
         "UPDATE_QUEUES: update_retroactively",
     )
 } | {
