@@ -339,7 +339,10 @@ class Publisher:
             route = self.routes.find_by_content(content, copies)
         # One that is mandatory and has no route now is not kept for one that may be there later.
         if may_delay and (is_change(content) or (is_delayed(content) and (route.targets or not flags & MANDATORY))):
-            return self.routes.find_by_content(content, copies, waits=True)
+            waits = self.routes.find_by_content(content, copies, waits=True)
+            # What no stream takes as things are is refused now: when it is due, nobody is there to be told (J2).
+            waits.ttl_floor_ms = route.ttl_floor_ms
+            return waits
         return route
 
     def _change_scheduled(

@@ -8,8 +8,8 @@ from typing import Final
 
 from mayfly.node.amqp.content import HEADERS
 from mayfly.node.amqp.field_table import FieldTable, long_string
-from mayfly.node.catalog.stream_ttls import duration_text
 from mayfly.node.shard.message import MAX_AGE, PURGE, REMOVE, Message
+from mayfly.node.shard.stream_ttls import duration_text
 
 REASON: Final = "x-marker-reason"
 NATS_REASON: Final = "Nats-Marker-Reason"

@@ -20,10 +20,10 @@ from mayfly.node.catalog import delayed_retries, refusals, streams
 from mayfly.node.catalog.leader_locators import LEADER_LOCATORS
 from mayfly.node.catalog.records import DELAYED_TYPE, DeadLetterStrategy, Overflow, QueueSettings
 from mayfly.node.catalog.results import Refusal
-from mayfly.node.catalog.stream_ttls import marker_ttl_ms
 from mayfly.node.catalog.streams import STREAM
 from mayfly.node.catalog.ttl_dialects import TTL_DIALECTS
 from mayfly.node.catalog.values import NestedTooDeepError, erlang_string, erlang_term, same_value, storable, type_name
+from mayfly.node.shard.stream_ttls import marker_ttl_ms
 
 QueueType = Literal["classic", "quorum", "stream"]
 

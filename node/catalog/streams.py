@@ -17,10 +17,10 @@ import msgspec
 
 from mayfly.node.catalog import refusals
 from mayfly.node.catalog.records import QueueSettings
-from mayfly.node.catalog.stream_ttls import marker_ttl_ms
 from mayfly.node.catalog.values import erlang_term, type_name
 from mayfly.node.shard.settings import MAX_NUMBER
 from mayfly.node.shard.stream import FIRST, LAST, NEXT, OFFSET, SINCE, TIME, Start
+from mayfly.node.shard.stream_ttls import marker_ttl_ms
 
 STREAM: Final = "stream"
 ARGUMENTS: Final = frozenset({

@@ -487,13 +487,13 @@ def end_of(data: bytes, position: int) -> int:
 
 
 def check_without_body(data: bytes, start: int, end: int) -> None:
-    """Raise ShardError unless one PUBLISH or PUBLISH_LATER, which may be guarded, stands between ``start`` and ``end``,
+    """Raise ShardError unless one publish, of whatever kind, which may be guarded, stands between ``start`` and ``end``,
     and nothing but its body beyond ``data`` (see `cluster.group.pieces`)."""
     try:
         position = start
         if data[position] == PUBLISH_GUARDED:
             position += LIST_HEAD.size
-        if data[position] not in (PUBLISH, PUBLISH_LATER):
+        if data[position] not in (PUBLISH, PUBLISH_LATER, PUBLISH_KEPT):
             raise ShardError(f"command {data[position]} from {start} to {end} in an entry of {len(data)} bytes")
         stop = end_of(data, position)
         body_length = PUBLISH_HEAD.unpack_from(data, position)[4]

@@ -150,6 +150,9 @@ def take_in(state: State, queue: Queue, content: Message) -> bool:
             return True
         if queue.ready_count() or not queue.max_length:
             return False
+    if queue.stream is not None:
+        state.append_to_stream(queue, queue.stream, content, queue.stream.arriving_ttl_ms(state.data, content))
+        return True
     state.enqueue(queue, content.enqueued_at(state.time_ms, queue.deadline_ms(state.time_ms, content.ttl_ms)))
     return True
 

@@ -10,6 +10,7 @@ from typing import Final
 from mayfly.node.shard.consumers import Holder
 from mayfly.node.shard.line import Line
 from mayfly.node.shard.message import NO_TTL, Message, is_own_ttl
+from mayfly.node.shard.said_ttls import said_ttl_ms
 from mayfly.node.shard.schedule import Schedule
 from mayfly.node.shard.stream_keys import StreamKeys
 from mayfly.node.shard.stream_line import Unpacked, last_offset, read, since
@@ -63,10 +64,11 @@ class Stream:
     otherwise; they go when there are too many, those from the deadline and offset ``swept`` on next.
     ``keys``: where each routing key's messages are, of streams that ask for it. ``marker_ttl_ms``: the TTL of the
     marker that takes the place of the last message of a key, -1 for no markers (J3); ``markers`` were made so far.
+    ``honours_ttls``: what a message says itself of its TTL counts, where nobody has published it to the stream.
     """
 
     __slots__ = (
-        "aged_offset", "expiry", "filters", "idle", "keys", "marker_ttl_ms", "markers", "next_offset", "outdated",
+        "aged_offset", "expiry", "filters", "honours_ttls", "idle", "keys", "marker_ttl_ms", "markers", "next_offset", "outdated",
         "places", "swept", "unpacked", "woken_offset",
     )  # fmt: skip
 
@@ -83,6 +85,7 @@ class Stream:
         self.swept = (0, 0)
         self.marker_ttl_ms = marker_ttl_ms
         self.markers = 0
+        self.honours_ttls = False
         self.keys: StreamKeys | None = StreamKeys() if has_keys or marker_ttl_ms >= 0 else None
         self.unpacked = Unpacked()
 
@@ -103,6 +106,14 @@ class Stream:
             content.index, content.offset, content.key_length, content.header_length, content.body_length,
             enqueued_ms, deadline_ms, offset, ttl_ms, mark,
         )
+
+    def arriving_ttl_ms(self, data: bytes, content: Message) -> int:
+        """The TTL of what comes from another queue, in an entry with this data. What is no TTL is none: nobody is there
+        to be told (RULES J2)."""
+        if not self.honours_ttls:
+            return NO_TTL
+        ttl_ms = said_ttl_ms(data, content.offset + content.key_length, content.header_length)
+        return ttl_ms if ttl_ms == NO_TTL else max(ttl_ms, self.marker_ttl_ms)
 
     def first_offset(self, line: Line) -> int:
         """The offset of the first message that is there; ``next_offset`` where there is none."""
