@@ -272,6 +272,8 @@ class Publisher:
         copies = copies_of(content) if content.may_have_copies() else ()
         stored = self._stored(content)
         route = self._route_by_content(content, flags, route, copies)
+        if route.read_only is not None:
+            return self._refuse(route.read_only.text, position)
         if route.uncrossed and self.transaction is None:
             self.uncrossed = route.uncrossed
             return False
@@ -288,10 +290,7 @@ class Publisher:
             except RefusedTtl as refused:
                 if not fresh and route.ttl_floor_ms == NO_FLOOR:
                     return False  # The stream may allow it by now.
-                if self.confirms is None:
-                    raise AmqpError(406, f"invalid message: {refused}") from None
-                self._refused.append(position)
-                return True
+                return self._refuse(f"invalid message: {refused}", position)
             if stream_ttl_ms != NO_TTL:
                 stored = Content(stored.exchange_and_key, with_ttl(stored.header, stream_ttl_ms), stored.body)
         addresses = _reply_addresses(self._client.vhost, content, copies)
@@ -317,6 +316,13 @@ class Publisher:
             run.guarded = run.guarded or target.guarded
             run.size_bytes += encode_content(run.parts, target.queue_ids, ttl_ms, stored, due, stream_ttl_ms)
             run.offsets.append(position)
+        return True
+
+    def _refuse(self, text: str, position: int) -> bool:
+        """The message is stored nowhere: a nack, or without confirms AmqpError. True: that is all there is to do."""
+        if self.confirms is None:
+            raise AmqpError(406, text)
+        self._refused.append(position)
         return True
 
     def _ttl_ms_of(self, content: Content) -> int:

@@ -17,6 +17,7 @@ from mayfly.node.catalog.expression_syntax import quoted
 from mayfly.node.catalog.expressions import expression
 from mayfly.node.catalog.records import DestinationKind, ExchangeRecord, PermissionRecord, TopicPermissionRecord
 from mayfly.node.catalog.results import Refusal
+from mayfly.node.catalog.streams import MIRROR, SOURCES
 
 Access = Literal["configure", "write", "read"]
 
@@ -82,12 +83,22 @@ def check_topic(
 
 
 def check_new_queue(catalog: RightsSource, user: str, command: DeclareQueue) -> Refusal | None:
-    """May the user make the queue (D10)? Configure on it; with a dead-letter exchange read on it and write on that.
-    To look up an equivalent one that is there configure will do."""
+    """May the user make the queue (D10)? Configure on it; with a dead-letter exchange read on it and write on that; of
+    a stream read on those that it copies (J4). To look up an equivalent one that is there configure will do."""
     vhost, name = command.vhost, command.name
-    return check_access(catalog, user, "configure", "queue", vhost, name) or _check_forwarding(
+    refusal = check_access(catalog, user, "configure", "queue", vhost, name) or _check_forwarding(
         catalog, user, "queue", vhost, name, command.arguments, "x-dead-letter-exchange"
     )
+    for origin in _origins_said(command.arguments):
+        refusal = refusal or check_access(catalog, user, "read", "queue", vhost, origin)
+    return refusal
+
+
+def _origins_said(arguments: Mapping[str, Any]) -> list[str]:
+    """The streams that are to be copied, of arguments that nobody has checked yet."""
+    sources = arguments.get(SOURCES)
+    said = [arguments.get(MIRROR), *(sources if isinstance(sources, list) else ())]
+    return [name for name in said if isinstance(name, str)]
 
 
 def check_new_exchange(catalog: RightsSource, user: str, command: DeclareExchange) -> Refusal | None:

@@ -72,6 +72,7 @@ def shard_settings(
         marker_ttl_ms=settings.marker_ttl_ms,
         key_index=settings.key_index,
         honours_ttls=settings.allow_msg_ttl,
+        is_mirror=settings.mirror is not None,
     )
 
 

@@ -26,6 +26,7 @@ from mayfly.node.dead_letter import DeadLetterRouter, decide_due, may_go_to
 from mayfly.node.dead_letter.death_headers import PublishedContent
 from mayfly.node.duties.lost_queues import LostQueues
 from mayfly.node.duties.port import DutyPort
+from mayfly.node.duties.progress import AGAIN_MS, Progress
 from mayfly.node.limits import (
     DEAD_LETTER_ROUTING_STEPS,
     DEAD_LETTERS_PER_ENTRY,
@@ -42,9 +43,6 @@ from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.shard import Shard
 
 logger = logging.getLogger(__name__)
-
-AGAIN_MS: Final = 1000
-"""A command without effect for so long is given again."""
 
 PARKED_PAUSE_MS: Final = 100
 PARKED_REST_MS: Final = 5000
@@ -66,23 +64,6 @@ def content_of(data: bytes, message: Message) -> commands.LetterContent:
     body = header + message.header_length
     end = body + message.body_length
     return commands.LetterContent(data[message.offset : header], data[header:body], data[body:end], message.redelivered)
-
-
-class _LaneProgress:
-    """How far a lane was sent and settled, and since when nothing has moved.
-
-    `probing`: what was sent did not arrive, so one message at a time goes until one does.
-    """
-
-    __slots__ = ("moved_ms", "probing", "sent", "settled", "target_shard", "wanted")
-
-    def __init__(self, target_shard: int, wanted: int, now_ms: int) -> None:
-        self.target_shard = target_shard
-        self.wanted = wanted
-        self.sent = wanted - 1
-        self.settled = 0
-        self.moved_ms = now_ms
-        self.probing = False
 
 
 class _EarlierDeaths:
@@ -168,7 +149,7 @@ class ShardDuties:
         self._routed_first = 0
         self._routed_up_to = 0
         self._routed_ms = 0
-        self._lanes: dict[int, _LaneProgress] = {}
+        self._lanes: dict[int, Progress] = {}
         self._earlier: dict[int, _EarlierDeaths] = {}
         self._burying: set[int] = set()
         self._removals = 0
@@ -399,10 +380,9 @@ class ShardDuties:
             wanted = max(lane.first_sequence, received + 1)
             progress = self._lanes.get(queue_id)
             if progress is None or progress.target_shard != target_shard:
-                progress = self._lanes[queue_id] = _LaneProgress(target_shard, wanted, now_ms)
-            if wanted > progress.wanted:
-                progress.wanted, progress.moved_ms, progress.probing = wanted, now_ms, False
-            stalled = now_ms - progress.moved_ms >= AGAIN_MS
+                progress = self._lanes[queue_id] = Progress(target_shard, wanted, now_ms)
+            progress.wants(wanted, now_ms)
+            stalled = progress.is_stalled(now_ms)
             if received >= lane.first_sequence and (received > progress.settled or stalled):
                 progress.settled = received
                 given.append(commands.encode_settled(queue_id, received))
@@ -433,12 +413,10 @@ class ShardDuties:
             return 0
         return record.shard
 
-    def _send(self, lane: Lane, progress: _LaneProgress, stalled: bool, now_ms: int) -> None:
+    def _send(self, lane: Lane, progress: Progress, stalled: bool, now_ms: int) -> None:
         """Send what follows; again from what is wanted when nothing has arrived for a while. What the target has no
         room for waits (RULES D8)."""
-        if progress.sent < progress.wanted - 1 or stalled:
-            progress.probing = progress.probing or progress.sent >= progress.wanted
-            progress.sent, progress.moved_ms = progress.wanted - 1, now_ms
+        progress.go_on(stalled, now_ms)
         last = self._last_that_fits(lane, progress.target_shard, progress.wanted, now_ms)
         if progress.probing:
             last = min(last, progress.wanted)

@@ -6,7 +6,7 @@ PUBLISH and SETTLE, of which there are most, are not among them: `node.shard.sha
 import struct
 
 from mayfly.cluster.group.sessions import SessionKey
-from mayfly.node.shard import commands, dead_letters, holders, moves, queues
+from mayfly.node.shard import commands, dead_letters, holders, moves, queues, stream_copies
 from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.message import GIVEN_BACK
 from mayfly.node.shard.packing import NUMBER_BYTES, unpack_numbers
@@ -110,6 +110,9 @@ def apply_internal_command(state: State, kind: int, position: int, end: int) -> 
     if kind == commands.TRANSFER_MOVED:
         _after(commands.TRANSFER_MOVED_HEAD, position, end)
         return moves.apply_transfer_moved(state, position, end)
+    if kind == commands.TRANSFER_COPIES:
+        _after(commands.TRANSFER_COPIES_HEAD, position, end)
+        return stream_copies.apply_transfer_copies(state, position, end)
     if kind == commands.MOVE_IN:
         _after(commands.MOVE_HEAD, position, end)
         return moves.apply_move_in(state, position, end)

@@ -64,12 +64,13 @@ class Stream:
     otherwise; they go when there are too many, those from the deadline and offset ``swept`` on next.
     ``keys``: where each routing key's messages are, of streams that ask for it. ``marker_ttl_ms``: the TTL of the
     marker that takes the place of the last message of a key, -1 for no markers (J3); ``markers`` were made so far.
+    ``is_mirror``: its messages are those of another stream, at their offsets (J4).
     ``honours_ttls``: what a message says itself of its TTL counts, where nobody has published it to the stream.
     """
 
     __slots__ = (
-        "aged_offset", "expiry", "filters", "honours_ttls", "idle", "keys", "marker_ttl_ms", "markers", "next_offset", "outdated",
-        "places", "swept", "unpacked", "woken_offset",
+        "aged_offset", "expiry", "filters", "honours_ttls", "idle", "is_mirror", "keys", "marker_ttl_ms", "markers",
+        "next_offset", "outdated", "places", "swept", "unpacked", "woken_offset",
     )  # fmt: skip
 
     def __init__(self, piece: int, has_keys: bool = False, marker_ttl_ms: int = NO_TTL) -> None:
@@ -86,6 +87,7 @@ class Stream:
         self.marker_ttl_ms = marker_ttl_ms
         self.markers = 0
         self.honours_ttls = False
+        self.is_mirror = False
         self.keys: StreamKeys | None = StreamKeys() if has_keys or marker_ttl_ms >= 0 else None
         self.unpacked = Unpacked()
 

@@ -57,8 +57,8 @@ STREAM_BUGS = [
     Bug(
         "stores in queues what the stream refuses",
         "node/broker/publishing.py",
-        "                self._refused.append(position)\n                return True\n",
-        "                self._refused.append(position)\n",
+        "                return self._refuse(f\"invalid",
+        "                self._refuse(f\"invalid",
         _BROKER + "test_j2_a_publisher_with_confirms_gets_a_nack",
         "assert",
     ),

@@ -41,7 +41,7 @@ FOLDERS: Final[dict[str, Folder]] = {
     "node/amqp": Folder(PURE),
     "node/shard": Folder(PURE, ("cluster/group",)),
     "node/catalog": Folder(PURE, ("cluster/group", "cluster/host", "node/amqp", "node/shard")),
-    "node/dead_letter": Folder(PURE, ("node/amqp", "node/catalog")),
+    "node/dead_letter": Folder(PURE, ("node/amqp", "node/catalog", "node/shard")),
     "node/broker": Folder(PURE, ("node/amqp", "node/catalog", "node/dead_letter", "node/shard")),
     "node/duties": Folder(
         PURE, ("cluster/group", "cluster/host", "node/catalog", "node/dead_letter", "node/shard")

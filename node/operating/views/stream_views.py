@@ -4,8 +4,8 @@ import base64
 from typing import Any, NamedTuple
 
 from mayfly.node.amqp.content import Content
-from mayfly.node.broker.stream_markers import REASONS, header_of
 from mayfly.node.dead_letter.publisher_headers import as_shown
+from mayfly.node.dead_letter.stream_content import REASONS, header_of
 from mayfly.node.engine.engine import Engine
 from mayfly.node.operating.views.json_tables import shown_properties
 from mayfly.node.operating.views.log_entries import LogEntries

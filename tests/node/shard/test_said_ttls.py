@@ -1,4 +1,4 @@
-"""The TTL in a message's own headers, as a shard reads it, is the one that the publisher's node would read (RULES J2)."""
+"""The TTL in a message's own headers, as a shard reads it, is what the publisher's node would read (RULES J2)."""
 
 from typing import Any
 
