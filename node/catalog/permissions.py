@@ -17,7 +17,7 @@ from mayfly.node.catalog.expression_syntax import quoted
 from mayfly.node.catalog.expressions import expression
 from mayfly.node.catalog.records import DestinationKind, ExchangeRecord, PermissionRecord, TopicPermissionRecord
 from mayfly.node.catalog.results import Refusal
-from mayfly.node.catalog.streams import MIRROR, SOURCES
+from mayfly.node.catalog.streams import origins_said
 
 Access = Literal["configure", "write", "read"]
 
@@ -89,16 +89,9 @@ def check_new_queue(catalog: RightsSource, user: str, command: DeclareQueue) -> 
     refusal = check_access(catalog, user, "configure", "queue", vhost, name) or _check_forwarding(
         catalog, user, "queue", vhost, name, command.arguments, "x-dead-letter-exchange"
     )
-    for origin in _origins_said(command.arguments):
+    for origin in origins_said(command.arguments):
         refusal = refusal or check_access(catalog, user, "read", "queue", vhost, origin)
     return refusal
-
-
-def _origins_said(arguments: Mapping[str, Any]) -> list[str]:
-    """The streams that are to be copied, of arguments that nobody has checked yet."""
-    sources = arguments.get(SOURCES)
-    said = [arguments.get(MIRROR), *(sources if isinstance(sources, list) else ())]
-    return [name for name in said if isinstance(name, str)]
 
 
 def check_new_exchange(catalog: RightsSource, user: str, command: DeclareExchange) -> Refusal | None:

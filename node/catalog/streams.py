@@ -105,6 +105,13 @@ def origins_of(settings: QueueSettings) -> tuple[str, ...]:
     return settings.sources if settings.mirror is None else (settings.mirror,)
 
 
+def origins_said(arguments: Mapping[str, Any]) -> list[str]:
+    """The same of arguments that nobody has checked yet."""
+    sources = arguments.get(SOURCES)
+    said = [arguments.get(MIRROR), *(sources if isinstance(sources, list) else ())]
+    return [name for name in said if isinstance(name, str)]
+
+
 def sources_fault(value: Any) -> str | None:
     """What is wrong with an `x-sources`, but for its names; None if nothing is."""
     if not isinstance(value, list) or not 0 < len(value) <= _MOST_SOURCES:
