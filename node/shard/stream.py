@@ -9,7 +9,7 @@ from typing import Final
 
 from mayfly.node.shard.consumers import Holder
 from mayfly.node.shard.line import Line
-from mayfly.node.shard.message import NO_TTL, Message, is_own_ttl
+from mayfly.node.shard.message import NO_TTL, Message, is_own_ttl, mark_of
 from mayfly.node.shard.said_ttls import said_ttl_ms
 from mayfly.node.shard.schedule import Schedule
 from mayfly.node.shard.stream_keys import StreamKeys
@@ -99,7 +99,8 @@ class Stream:
         there is a ``reason``."""
         offset = self.next_offset
         self.next_offset = offset + 1
-        mark = 0
+        # Without keys it says no more than whether it is a marker, for copies of this stream.
+        mark = mark_of(0, reason)
         if self.keys is not None:
             mark = self.keys.add(key, offset, reason)
         if is_own_ttl(ttl_ms):

@@ -281,7 +281,8 @@ def test_j4_a_mirror_is_read_only(client: Client) -> None:
     """Nothing is published to it by its name, and nothing is bound to it."""
     client.declare("s", arguments=STREAM)
     client.declare("m", arguments=MIRROR)
-    for options in ({"key": "m"}, {"key": "elsewhere", "headers": {"CC": ["m"]}}):
+    published: list[dict[str, Any]] = [{"key": "m"}, {"key": "elsewhere", "headers": {"CC": ["m"]}}]
+    for options in published:
         client.publish(1, **options)
         assert closed(client.take()[-1]) == (
             "channel", 406,

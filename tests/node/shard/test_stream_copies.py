@@ -1,5 +1,7 @@
 """What a stream takes over from another one (RULES J4): TRANSFER_COPIES, again, late, with gaps, from snapshots."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +23,7 @@ ORIGIN = stream_source(40)
 OTHER = stream_source(41)
 
 
-def header(**headers: object) -> bytes:
+def header(**headers: Any) -> bytes:
     return ContentHeader(0, 1, amqp.Basic.Properties(headers=headers or None)).marshal()
 
 
@@ -155,6 +157,15 @@ def test_j4_a_marker_comes_as_a_marker() -> None:
     driver.pass_ms(120_000)
     driver.tick()
     assert there(driver) == []
+
+
+def test_j4_a_marker_stays_one_in_a_mirror_without_keys() -> None:
+    """For whoever copies that."""
+    driver = a_mirror()
+    driver.lead(copies(0, 1, {0: "", 1: "m"}, reason=MAX_AGE), copies(2, 2, {2: "plain"}))
+    driver.shard.restore(driver.shard.snapshot())
+    driver.run(reader(7, Start(FIRST)))
+    assert [each.marker_reason for each in delivered(driver, 7)] == [MAX_AGE, MAX_AGE, 0]
 
 
 def test_j4_a_source_leaves_markers_of_its_own() -> None:
