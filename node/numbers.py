@@ -25,3 +25,12 @@ def is_transient(shard: int) -> bool:
 def node_of(shard: int) -> int:
     """The node in whose memory this transient shard lives."""
     return shard - TRANSIENT_SHARD_BASE
+
+
+STREAM_SOURCE: Final = 1 << 62
+"""Above every shard, and every life of a transient one, as a source of transfers."""
+
+
+def stream_source(queue_id: int) -> int:
+    """The source that a stream is for those that copy it: one that is declared anew is another."""
+    return STREAM_SOURCE + queue_id

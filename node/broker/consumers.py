@@ -9,7 +9,6 @@ from mayfly.node.amqp.field_table import FieldTable, long_integer
 from mayfly.node.broker.client import ClientChannel
 from mayfly.node.broker.cluster_facade import OnDone, ShardHandle
 from mayfly.node.broker.pressure import Pressure
-from mayfly.node.broker.stream_markers import header_of
 from mayfly.node.broker.stream_offsets import with_offset
 from mayfly.node.broker.unacknowledged import DeliveryHolder
 from mayfly.node.catalog import QueueRecord
@@ -17,6 +16,7 @@ from mayfly.node.catalog.arguments import queue_type
 from mayfly.node.catalog.streams import STREAM
 from mayfly.node.content_header import HEADERS
 from mayfly.node.dead_letter.publisher_headers import as_shown
+from mayfly.node.dead_letter.stream_content import header_of
 from mayfly.node.shard.commands import encode_flow, encode_taken
 from mayfly.node.shard.message import OVERHEAD_BYTES, Message
 

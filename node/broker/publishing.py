@@ -281,6 +281,8 @@ class Publisher:
         copies = copies_of(content) if may_have_copies else ()
         stored = self._stored(content)
         route = self._route_by_content(content, flags, route, copies)
+        if route.read_only is not None:
+            return self._refuse(route.read_only.text, position)
         if route.uncrossed and self.transaction is None:
             self.uncrossed = route.uncrossed
             return False
@@ -297,10 +299,7 @@ class Publisher:
             except RefusedTtl as refused:
                 if not fresh and route.ttl_floor_ms == NO_FLOOR:
                     return False  # The stream may allow it by now.
-                if self.confirms is None:
-                    raise AmqpError(406, f"invalid message: {refused}") from None
-                self._refused.append(position)
-                return True
+                return self._refuse(f"invalid message: {refused}", position)
             if stream_ttl_ms != NO_TTL:
                 stored = Content(stored.exchange_and_key, with_ttl(stored.header, stream_ttl_ms), stored.body)
         addresses = _reply_addresses(self._client.vhost, content, copies)
@@ -328,6 +327,13 @@ class Publisher:
             run.offsets.append(position)
         return True
 
+    def _refuse(self, text: str, position: int) -> bool:
+        """The message is stored nowhere: a nack, or without confirms AmqpError. True: that is all there is to do."""
+        if self.confirms is None:
+            raise AmqpError(406, text)
+        self._refused.append(position)
+        return True
+
     def _ttl_ms_of(self, content: Content) -> int:
         """By its `expiration`; AmqpError for one that is none (RULES T2), or is switched off (X3)."""
         expiration = content.expiration_bytes()
@@ -348,7 +354,10 @@ class Publisher:
             route = self.routes.find_by_content(content, copies)
         # One that is mandatory and has no route now is not kept for one that may be there later.
         if may_delay and (is_change(content) or (is_delayed(content) and (route.targets or not flags & MANDATORY))):
-            return self.routes.find_by_content(content, copies, waits=True)
+            waits = self.routes.find_by_content(content, copies, waits=True)
+            # What no stream takes as things are is refused now: when it is due, nobody is there to be told (J2).
+            waits.ttl_floor_ms = route.ttl_floor_ms
+            return waits
         return route
 
     def _change_scheduled(

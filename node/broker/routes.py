@@ -16,7 +16,7 @@ from mayfly.node.broker.cluster_facade import ClusterFacade, ShardHandle
 from mayfly.node.broker.crossings import Crossings
 from mayfly.node.broker.operation import AmqpError, as_error, check
 from mayfly.node.broker.stream_ttls import NO_FLOOR
-from mayfly.node.catalog import Refusal
+from mayfly.node.catalog import Refusal, refusals
 from mayfly.node.catalog.arguments import queue_type
 from mayfly.node.catalog.permissions import check_access, check_topic
 from mayfly.node.catalog.routing_steps import RoutingTurns, TooManySteps
@@ -65,6 +65,8 @@ class Route:
         hot = len(targets) == 1 and not by_headers and not targets[0].guarded and not uncrossed and not self.wide_copies
         self.only: Target | None = targets[0] if hot else None
         self.by_headers: bool = by_headers
+        # Why it leads nowhere, if it was to lead to a mirror (RULES J4).
+        self.read_only: Refusal | None = None
         self.schedules: bool = any(target.schedules for target in targets)
         floors_ms = [floor_ms for target in targets for floor_ms in target.ttl_floors_ms]
         # The least TTL that its streams take, NO_FLOOR if one takes none; None if there are no streams.
@@ -119,6 +121,7 @@ class Routes:
             queues = self._queues(content, None, (), False)
             route = Route(self._targets(queues), False, self.crossings.uncrossed(queues), may_delay)
             if not queues:
+                route.read_only = self._read_only(content.exchange, (content.routing_key,))
                 return route
         if len(self.known) >= ROUTES_CACHED:
             self.known.clear()
@@ -135,7 +138,19 @@ class Routes:
                 check(check_topic(catalog, self._user, "write", self._vhost, content.exchange, key))
         headers: Any = content.properties().headers if content.has_property(HEADERS) else None
         queues = self._queues(content, headers, copies, waits)
-        return Route(self._targets(queues), False, self.crossings.uncrossed(queues))
+        route = Route(self._targets(queues), False, self.crossings.uncrossed(queues))
+        route.read_only = self._read_only(content.exchange, (content.routing_key, *copies))
+        return route
+
+    def _read_only(self, exchange: str, keys: tuple[str, ...]) -> Refusal | None:
+        """Why a message is not taken that is for a mirror by its name."""
+        if exchange:
+            return None  # Nothing else leads there.
+        for key in keys:
+            queue = self._cluster.catalog.queue(self._vhost, key)
+            if queue is not None and queue.settings.mirror is not None:
+                return refusals.read_only(self._vhost, key, queue.settings.mirror)
+        return None
 
     def _queues(
         self, content: Content, headers: Any, copies: tuple[str, ...], waits: bool

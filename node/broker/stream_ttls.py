@@ -10,10 +10,10 @@ from typing import Final
 
 from mayfly.node.amqp.content import Content, property_span, replace_properties
 from mayfly.node.amqp.field_table import FieldTable, FieldValue, long_string, to_python
-from mayfly.node.catalog.stream_ttls import message_ttl_ms
 from mayfly.node.content_header import HEADERS
 from mayfly.node.shard.dialect import NEVER_TTL
 from mayfly.node.shard.message import NO_TTL
+from mayfly.node.shard.stream_ttls import message_ttl_ms
 
 NATS_TTL: Final = "Nats-TTL"
 TTL: Final = "x-ttl"

@@ -20,10 +20,10 @@ from mayfly.node.catalog import delayed_retries, refusals, streams
 from mayfly.node.catalog.leader_locators import LEADER_LOCATORS
 from mayfly.node.catalog.records import DELAYED_TYPE, DeadLetterStrategy, Overflow, QueueSettings
 from mayfly.node.catalog.results import Refusal
-from mayfly.node.catalog.stream_ttls import marker_ttl_ms
 from mayfly.node.catalog.streams import STREAM
 from mayfly.node.catalog.ttl_dialects import TTL_DIALECTS
 from mayfly.node.catalog.values import NestedTooDeepError, erlang_string, erlang_term, same_value, storable, type_name
+from mayfly.node.shard.stream_ttls import marker_ttl_ms
 
 QueueType = Literal["classic", "quorum", "stream"]
 
@@ -137,10 +137,26 @@ def _max_age(value: Any, kind: str, _arguments: Mapping[str, Any]) -> str | None
     return "invalid_max_age" if streams.age_ms(value) is None else None
 
 
-def _marker_ttl(value: Any, _kind: str, _arguments: Mapping[str, Any]) -> str | None:
+def _marker_ttl(value: Any, _kind: str, arguments: Mapping[str, Any]) -> str | None:
+    if streams.MIRROR in arguments:
+        return f"a stream with {streams.MIRROR} has the messages of another one alone, and leaves no markers"
     if marker_ttl_ms(value) is not None:
         return None
     return "seconds, or a duration such as 1h30m, of at least 1 second and at most ten years expected"
+
+
+def _mirror(value: Any, kind: str, arguments: Mapping[str, Any]) -> str | None:
+    if (fault := _name_fault(value, kind)) is not None:
+        return fault
+    if streams.SOURCES in arguments:
+        return f"a stream has {streams.MIRROR} or {streams.SOURCES}, not both"
+    return None if value else "the name of a stream expected"
+
+
+def _sources(value: Any, _kind: str, _arguments: Mapping[str, Any]) -> str | None:
+    if (fault := streams.sources_fault(value)) is not None:
+        return fault
+    return next((fault for name in value if (fault := _name_fault(name, "longstr")) is not None), None)
 
 
 def _string(value: Any, kind: str, _arguments: Mapping[str, Any]) -> str | None:
@@ -217,17 +233,21 @@ _CHECKS: Final[dict[str, Check]] = {
     streams.ALLOW_MSG_TTL: _boolean,
     streams.MARKER_TTL: _marker_ttl,
     streams.KEY_INDEX: _boolean,
+    streams.MIRROR: _mirror,
+    streams.SOURCES: _sources,
 }
 
 _RETRIES: Final = tuple([f"x-{key}" for key in delayed_retries.KEYS])
-_STREAM_TTLS: Final = (streams.ALLOW_MSG_TTL, streams.MARKER_TTL, streams.KEY_INDEX)
+_OF_STREAMS_BEYOND: Final = (
+    streams.ALLOW_MSG_TTL, streams.MARKER_TTL, streams.KEY_INDEX, streams.MIRROR, streams.SOURCES,
+)
 SINCE_LEVEL: Final = {
     "x-consumer-timeout": LEVEL_CONSUMER_TIMEOUTS,
     "x-consumer-disconnected-timeout": LEVEL_CONSUMER_TIMEOUTS,
     "x-ttl-dialect": LEVEL_TTL_DIALECTS,
     "x-expire-scope": LEVEL_EXPIRE_SCOPE,
     **dict.fromkeys(("x-allow-schedule", *_RETRIES), LEVEL_SCHEDULES),
-    **dict.fromkeys(_STREAM_TTLS, LEVEL_STREAMS),
+    **dict.fromkeys(_OF_STREAMS_BEYOND, LEVEL_STREAMS),
 }
 """Feature levels of the cluster below which an argument is not built: nobody may declare a queue with it, and what is
 in logs from before is passed over."""
@@ -239,7 +259,7 @@ def _known_at(level: int) -> list[str]:
 
 
 _STREAM_ONLY: Final = frozenset(
-    {"x-max-age", "x-stream-max-segment-size-bytes", "x-initial-cluster-size", *_STREAM_TTLS}
+    {"x-max-age", "x-stream-max-segment-size-bytes", "x-initial-cluster-size", *_OF_STREAMS_BEYOND}
 )
 _UNSUPPORTED: Final[dict[QueueType, frozenset[str]]] = {
     "stream": frozenset(_CHECKS) - streams.ARGUMENTS,

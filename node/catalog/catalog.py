@@ -253,6 +253,10 @@ class Catalog(Versions):
         """The queues that are to move to another shard, or are moving."""
         return self._state.moving.values()
 
+    def copying_streams(self) -> Collection[QueueRecord]:
+        """The streams that copy others (RULES J4)."""
+        return self._state.copying.values()
+
     @property
     def queues_moved(self) -> int:
         """How many queues have moved, as far as this replica knows."""

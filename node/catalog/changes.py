@@ -75,6 +75,7 @@ from mayfly.node.catalog.declarations import (
     CLASSIC,
     DEFAULT_TYPES,
     RESERVED_PREFIX,
+    check_origins,
     checked_binding,
     effectively_durable,
     existing_exchange,
@@ -259,6 +260,7 @@ class Changes:
             raise refusals.invalid_argument(command.vhost, command.name, "x-queue-type", fault)
         settings = new_queue_settings(command, self._state.level)
         vhost = self._state.existing_vhost(command.vhost)
+        check_origins(vhost, command, settings)
         check_room_for_queue(vhost.record, len(vhost.queues), command.name)
         arguments, settings = self._state.shared(stored_arguments(command.arguments), settings)
         queue = self._new_queue(command, arguments, settings, time_ms)

@@ -32,7 +32,7 @@ from mayfly.node.catalog.records import (
     VhostRecord,
 )
 from mayfly.node.catalog.results import Refusal
-from mayfly.node.catalog.streams import STREAM, switches_ttls_on, with_age_in_ms, with_ttls_on
+from mayfly.node.catalog.streams import STREAM, origins_of, switches_ttls_on, with_age_in_ms, with_ttls_on
 from mayfly.node.catalog.values import same_value
 from mayfly.node.catalog.vhost import DEFAULT_EXCHANGE, Vhost
 
@@ -107,6 +107,23 @@ def new_queue_settings(command: DeclareQueue, level: int) -> QueueSettings:
     return settings
 
 
+def check_origins(vhost: Vhost, command: DeclareQueue, settings: QueueSettings) -> None:
+    """The streams that a new stream is to copy are there, and none copies it (RULES J4). Raises Refusal."""
+    for name in origins_of(settings):
+        pending = [name]
+        for each in pending:
+            if each == command.name:
+                raise refusals.copies_in_a_circle(command.vhost, command.name, name)
+            queue = vhost.queues.get(each)
+            if queue is not None:
+                pending += [onward for onward in origins_of(queue.settings) if onward not in pending]
+        origin = vhost.queues.get(name)
+        if origin is None:
+            raise refusals.not_found("queue", command.vhost, name)
+        if queue_type(origin.arguments) != STREAM:
+            raise refusals.copies_no_stream(command.vhost, command.name, name)
+
+
 def effectively_durable(command: DeclareQueue) -> bool:
     """An exclusive queue does not outlive its connection, whatever was asked for."""
     return command.durable and not command.exclusive
@@ -171,6 +188,7 @@ def checked_binding(vhost: Vhost, command: Bind | Unbind) -> BindingRecord | Non
     ):
         raise refusals.default_exchange()
     source = vhost.exchange(command.source)
+    queue = None
     if command.destination_kind == "queue":
         queue = vhost.queues.get(command.destination)
         missing = queue is None
@@ -183,6 +201,8 @@ def checked_binding(vhost: Vhost, command: Bind | Unbind) -> BindingRecord | Non
             raise refusals.not_found("exchange", command.vhost, command.source)
         if missing:
             raise refusals.not_found(command.destination_kind, command.vhost, command.destination)
+        if queue is not None and queue.settings.mirror is not None:
+            raise refusals.read_only(queue.vhost, queue.name, queue.settings.mirror)
         if source.routes_as == "headers" and (fault := headers_binding_fault(command.arguments)) is not None:
             raise fault
     elif source is None or missing:

@@ -18,6 +18,7 @@ from mayfly.node.catalog.expression_syntax import quoted
 from mayfly.node.catalog.expressions import expression
 from mayfly.node.catalog.records import DestinationKind, ExchangeRecord, PermissionRecord, TopicPermissionRecord
 from mayfly.node.catalog.results import Refusal
+from mayfly.node.catalog.streams import origins_said
 from mayfly.node.catalog.token_user import AnyUser, TokenUser, name_of
 
 Access = Literal["configure", "write", "read"]
@@ -98,12 +99,15 @@ def check_topic(
 
 
 def check_new_queue(catalog: RightsSource, user: AnyUser, command: DeclareQueue) -> Refusal | None:
-    """May the user make the queue (D10)? Configure on it; with a dead-letter exchange read on it and write on that.
-    To look up an equivalent one that is there configure will do."""
+    """May the user make the queue (D10)? Configure on it; with a dead-letter exchange read on it and write on that; of
+    a stream read on those that it copies (J4). To look up an equivalent one that is there configure will do."""
     vhost, name = command.vhost, command.name
-    return check_access(catalog, user, "configure", "queue", vhost, name) or _check_forwarding(
+    refusal = check_access(catalog, user, "configure", "queue", vhost, name) or _check_forwarding(
         catalog, user, "queue", vhost, name, command.arguments, "x-dead-letter-exchange"
     )
+    for origin in origins_said(command.arguments):
+        refusal = refusal or check_access(catalog, user, "read", "queue", vhost, origin)
+    return refusal
 
 
 def check_new_exchange(catalog: RightsSource, user: AnyUser, command: DeclareExchange) -> Refusal | None:

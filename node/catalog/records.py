@@ -178,6 +178,8 @@ class QueueSettings(msgspec.Struct, frozen=True, array_like=True, gc=False):
     allow_msg_ttl: bool = False
     marker_ttl_ms: int | None = None
     key_index: bool = False
+    mirror: str | None = None
+    sources: tuple[str, ...] = ()
     """Of streams: see `streams`."""
 
 

@@ -220,6 +220,30 @@ def stream_moves(queue: QueueRecord) -> Refusal:
     )
 
 
+def copies_no_stream(vhost: str, name: str, origin: str) -> Refusal:
+    """What a stream is to copy is another queue (RULES J4)."""
+    return Refusal(
+        PRECONDITION_FAILED,
+        f"{resource('queue', vhost, name)} can't copy {resource('queue', vhost, origin)}: it is no stream",
+    )
+
+
+def copies_in_a_circle(vhost: str, name: str, origin: str) -> Refusal:
+    """What a stream is to copy copies it already, perhaps by way of others."""
+    return Refusal(
+        PRECONDITION_FAILED,
+        f"{resource('queue', vhost, name)} can't copy {resource('queue', vhost, origin)}: they would copy each other",
+    )
+
+
+def read_only(vhost: str, name: str, origin: str) -> Refusal:
+    """Somebody publishes to a mirror, or binds it."""
+    return Refusal(
+        PRECONDITION_FAILED,
+        f"{resource('queue', vhost, name)} is read-only: it has the messages of stream '{origin}' alone (x-mirror)",
+    )
+
+
 def no_such_shard(shard: int, count: int) -> Refusal:
     """Queues are in the shards from 1 on."""
     return Refusal(PRECONDITION_FAILED, f"no shard {shard}: shards are numbered from 1 to {count}")

@@ -7,10 +7,10 @@ from typing import Any, Final
 from mayfly.cluster.versions import LEVEL_QUORUM_PRIORITIES
 from mayfly.node.catalog import Catalog, QueueRecord, delayed_retries
 from mayfly.node.catalog.arguments import queue_type
-from mayfly.node.catalog.stream_ttls import LEAST_MS
 from mayfly.node.catalog.streams import STREAM
 from mayfly.node.catalog.ttl_dialects import LAVINMQ, OTTERMQ, RABBITMQ
 from mayfly.node.shard.settings import DROP_HEAD, MAX_NUMBER, ShardQueueSettings, encode_terms
+from mayfly.node.shard.stream_ttls import LEAST_MS
 
 _NO_LIMIT: Final = 2**31 - 1
 """A delivery limit that is never reached.  Without any, what is requeued goes to the back of the queue,
@@ -71,6 +71,8 @@ def shard_settings(
         is_stream=kind == STREAM,
         marker_ttl_ms=settings.marker_ttl_ms,
         key_index=settings.key_index,
+        honours_ttls=settings.allow_msg_ttl,
+        is_mirror=settings.mirror is not None,
     )
 
 

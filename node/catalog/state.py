@@ -24,6 +24,7 @@ from mayfly.node.catalog.records import (
     VhostRecord,
 )
 from mayfly.node.catalog.routing_steps import RoutingSteps
+from mayfly.node.catalog.streams import origins_of
 from mayfly.node.catalog.switches import Switches
 from mayfly.node.catalog.vhost import Vhost, predeclared_exchanges
 from mayfly.node.numbers import transient_shard
@@ -72,6 +73,8 @@ class CatalogState:
         self.global_parameters: dict[str, GlobalParameterRecord] = {}
         self.moving: dict[int, QueueRecord] = {}
         """The queues that are to move or are moving, by id."""
+        self.copying: dict[int, QueueRecord] = {}
+        """The streams that copy others, by id."""
         self._left: list[QueueRecord] = []
         """Queues of delayed exchanges whose vhosts have let them go; empty between commands."""
         self._shared: dict[bytes, tuple[dict[str, Any], QueueSettings]] = {}
@@ -160,6 +163,8 @@ class CatalogState:
         self.vhosts[record.vhost].add_queue(record)
         if record.moving_to:
             self.moving[record.id] = record
+        if origins_of(record.settings):
+            self.copying[record.id] = record
         if record.replicated:
             self.placement.add(record.shard)
 
@@ -173,6 +178,8 @@ class CatalogState:
         self.moving.pop(record.id, None)
         if record.moving_to:
             self.moving[record.id] = record
+        if record.id in self.copying:
+            self.copying[record.id] = record
         self.vhosts[record.vhost].replace_queue(record)
 
     def remove_queues(self, ids: Iterable[int]) -> tuple[QueueRecord, ...]:
@@ -215,5 +222,6 @@ class CatalogState:
     def _forget_queue(self, queue: QueueRecord) -> None:
         self.queues.remove(queue)
         self.moving.pop(queue.id, None)
+        self.copying.pop(queue.id, None)
         if queue.replicated:
             self.placement.remove(queue.shard)

@@ -1,10 +1,12 @@
-"""What is declared of streams (RULES J1-J3, J5): how long messages stay, what takes their place, and from where a
-consumer begins.
+"""What is declared of streams (RULES J): how long messages stay, what takes their place, which streams they copy, and
+from where a consumer begins.
 
 RabbitMQ's: rabbit_stream_queue, rabbit_amqqueue:check_max_age, 4.3. Beyond these (NATS ADR-43):
 
     x-allow-msg-ttl        publishes may say how long they live (`stream_ttls`); a redeclare may switch it on
     x-delete-marker-ttl    a marker with this TTL takes the place of the last message of a routing key
+    x-mirror               a stream whose messages are in this one too, at their offsets; nothing else is
+    x-sources              streams whose messages are added to what is published to this one
     x-stream-key-index     each key's messages are found without reading the stream; a stream with markers has it anyway
 """
 from __future__ import annotations
@@ -17,16 +19,16 @@ import msgspec
 
 from mayfly.node.catalog import refusals
 from mayfly.node.catalog.records import QueueSettings
-from mayfly.node.catalog.stream_ttls import marker_ttl_ms
 from mayfly.node.catalog.values import erlang_term, type_name
 from mayfly.node.shard.settings import MAX_NUMBER
 from mayfly.node.shard.stream import FIRST, LAST, NEXT, OFFSET, SINCE, TIME, Start
+from mayfly.node.shard.stream_ttls import marker_ttl_ms
 
 STREAM: Final = "stream"
 ARGUMENTS: Final = frozenset({
     "x-queue-type", "x-max-length-bytes", "x-max-age", "x-stream-max-segment-size-bytes", "x-stream-filter-size-bytes",
     "x-initial-cluster-size", "x-queue-leader-locator", "x-allow-msg-ttl", "x-delete-marker-ttl",
-    "x-stream-key-index",
+    "x-stream-key-index", "x-mirror", "x-sources",
 })
 """Those that a stream takes. The sizes are of RabbitMQ's files: here they mean nothing."""
 APPLY_TO: Final = "streams"
@@ -42,6 +44,9 @@ _AGE_ARGUMENT: Final = "x-max-age"
 ALLOW_MSG_TTL: Final = "x-allow-msg-ttl"
 MARKER_TTL: Final = "x-delete-marker-ttl"
 KEY_INDEX: Final = "x-stream-key-index"
+MIRROR: Final = "x-mirror"
+SOURCES: Final = "x-sources"
+_MOST_SOURCES: Final = 16
 FILTER_KEY: Final = "x-stream-filter-key"
 """Of a consumer: the routing key of the messages that it is given."""
 _SHORT_STRING: Final = 255
@@ -90,7 +95,31 @@ def stream_settings(arguments: Mapping[str, Any]) -> QueueSettings:
         allow_msg_ttl=arguments.get(ALLOW_MSG_TTL, False),
         marker_ttl_ms=marker_ttl_ms(arguments.get(MARKER_TTL)),
         key_index=arguments.get(KEY_INDEX, False),
+        mirror=arguments.get(MIRROR),
+        sources=tuple(arguments.get(SOURCES, ())),
     )
+
+
+def origins_of(settings: QueueSettings) -> tuple[str, ...]:
+    """The names of the streams whose messages a stream with these settings copies (RULES J4)."""
+    return settings.sources if settings.mirror is None else (settings.mirror,)
+
+
+def origins_said(arguments: Mapping[str, Any]) -> list[str]:
+    """The same of arguments that nobody has checked yet."""
+    sources = arguments.get(SOURCES)
+    said = [arguments.get(MIRROR), *(sources if isinstance(sources, list) else ())]
+    return [name for name in said if isinstance(name, str)]
+
+
+def sources_fault(value: Any) -> str | None:
+    """What is wrong with an `x-sources`, but for its names; None if nothing is."""
+    if not isinstance(value, list) or not 0 < len(value) <= _MOST_SOURCES:
+        return f"a list of 1 to {_MOST_SOURCES} names of streams expected"
+    names = [each for each in value if isinstance(each, str)]
+    if len(names) < len(value) or len(set(names)) < len(names):
+        return "names of streams, each once, expected"
+    return None
 
 
 def with_policies(settings: QueueSettings, definition: Mapping[str, Any]) -> QueueSettings:

@@ -279,8 +279,9 @@ class Vhost:
         self, exchange: str, key: str, headers: Mapping[str, Any] | None, extra_keys: Sequence[str],
         waits: bool = False,
     ) -> tuple[QueueRecord, ...]:
-        """The queues a message published to the exchange goes to, each once; none without the exchange. If it `waits`,
-        what comes to a delayed exchange goes into the queue of that, and no further (RULES S1). Raises TooManySteps."""
+        """The queues a message published to the exchange goes to, each once; none without the exchange, and no mirrors
+        (RULES J4). If it `waits`, what comes to a delayed exchange goes into the queue of that, and no further (S1).
+        Raises TooManySteps."""
         self._steps.taken += 1
         source = self._exchanges.get(exchange)
         if source is None:
@@ -290,7 +291,7 @@ class Vhost:
         if not extra_keys and not waits:
             if exchange == DEFAULT_EXCHANGE:
                 queue = self.queues.get(key)
-                return () if queue is None else (queue,)
+                return () if queue is None or queue.settings.mirror is not None else (queue,)
             if not source.onward:
                 matches = source.match(key, seen)
                 if len(matches) == 1:
@@ -323,7 +324,7 @@ class Vhost:
             if name == DEFAULT_EXCHANGE:
                 for key in keys:
                     named = self.queues.get(key)
-                    if named is not None:
+                    if named is not None and named.settings.mirror is None:
                         queues[named.id] = named
                         routed = True
             else:

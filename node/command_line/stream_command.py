@@ -21,7 +21,7 @@ def command() -> None:
 @click.option("--json", "as_json", is_flag=True, help="As JSON, for scripts.")
 @as_administrator
 def show(stream: str, vhost: str, as_json: bool, address: str, user: str, password: str) -> None:
-    """Show the offsets, sizes and keys of STREAM, what expires next, and how many markers were made."""
+    """Show the offsets, sizes and keys of STREAM, what expires next, its markers, and how far behind copies are."""
     found = manage("GET", address, _path(vhost, stream), None, user, password, _thing(vhost, stream))
     _tell(found, as_json)
 
@@ -67,6 +67,11 @@ def _tell(found: dict[str, Any], as_json: bool) -> None:
         click.echo(json.dumps(found, indent=2))
         return
     for name, value in found.items():
+        if isinstance(value, list):
+            for each in value:
+                lag = "-" if each["lag"] is None else each["lag"]
+                click.echo(f"{'copies' if name == 'origins' else 'copied by'} {each['name']}: {lag} behind")
+            continue
         click.echo(f"{name.replace('_', ' ')}: {'-' if value is None else value}")
 
 

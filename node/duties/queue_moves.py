@@ -13,13 +13,11 @@ from typing import Final
 from mayfly.node.catalog import QueueRecord
 from mayfly.node.dead_letter import may_go_to
 from mayfly.node.duties.port import DutyPort
+from mayfly.node.duties.progress import AGAIN_MS
 from mayfly.node.shard import commands
 from mayfly.node.shard.outbox import LETTER, Lane, item_kind
 from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.shard import Shard
-
-AGAIN_MS: Final = 1000
-"""What had no effect for so long is given again."""
 
 HELD_UP_MS: Final = 30_000
 """For so long a move waits where dead letters do not get on, say for room, and those of its queue may go the same way.

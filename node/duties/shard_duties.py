@@ -29,6 +29,7 @@ from mayfly.node.dead_letter.death_headers import PublishedContent
 from mayfly.node.duties.contents import content_of
 from mayfly.node.duties.lost_queues import LostQueues
 from mayfly.node.duties.port import DutyPort
+from mayfly.node.duties.progress import AGAIN_MS, Progress
 from mayfly.node.duties.recurrences import Recurrences
 from mayfly.node.limits import (
     DEAD_LETTERS_PER_ENTRY,
@@ -46,9 +47,6 @@ from mayfly.node.shard.shard import Shard
 
 logger = logging.getLogger(__name__)
 
-AGAIN_MS: Final = 1000
-"""A command without effect for so long is given again."""
-
 PARKED_PAUSE_MS: Final = 100
 PARKED_REST_MS: Final = 5000
 """Between two looks at parked dead letters: after one that found routes, and after one that did not."""
@@ -63,21 +61,6 @@ _ROUTES_PER_LOOK: Final = 2
 _UNROUTABLE: Final = (commands.PARKED, commands.DROPPED_UNROUTABLE)
 
 
-class _LaneProgress:
-    """How far a lane was sent and settled, and since when nothing has moved.
-
-    `probing`: what was sent did not arrive, so one message at a time goes until one does.
-    """
-
-    __slots__ = ("moved_ms", "probing", "sent", "settled", "target_shard", "wanted")
-
-    def __init__(self, target_shard: int, wanted: int, now_ms: int) -> None:
-        self.target_shard = target_shard
-        self.wanted = wanted
-        self.sent = wanted - 1
-        self.settled = 0
-        self.moved_ms = now_ms
-        self.probing = False
 
 
 class _EarlierDeaths:
@@ -168,7 +151,7 @@ class ShardDuties:
         self._routed_first = 0
         self._routed_up_to = 0
         self._routed_ms = 0
-        self._lanes: dict[int, _LaneProgress] = {}
+        self._lanes: dict[int, Progress] = {}
         self._earlier: dict[int, _EarlierDeaths] = {}
         self._burying: set[int] = set()
         self._removals = 0
@@ -418,10 +401,9 @@ class ShardDuties:
             wanted = max(lane.first_sequence, received + 1)
             progress = self._lanes.get(queue_id)
             if progress is None or progress.target_shard != target_shard:
-                progress = self._lanes[queue_id] = _LaneProgress(target_shard, wanted, now_ms)
-            if wanted > progress.wanted:
-                progress.wanted, progress.moved_ms, progress.probing = wanted, now_ms, False
-            stalled = now_ms - progress.moved_ms >= AGAIN_MS
+                progress = self._lanes[queue_id] = Progress(target_shard, wanted, now_ms)
+            progress.wants(wanted, now_ms)
+            stalled = progress.is_stalled(now_ms)
             if received >= lane.first_sequence and (received > progress.settled or stalled):
                 progress.settled = received
                 given.append(commands.encode_settled(queue_id, received))
@@ -452,12 +434,10 @@ class ShardDuties:
             return 0
         return record.shard
 
-    def _send(self, lane: Lane, progress: _LaneProgress, stalled: bool, now_ms: int) -> None:
+    def _send(self, lane: Lane, progress: Progress, stalled: bool, now_ms: int) -> None:
         """Send what follows; again from what is wanted when nothing has arrived for a while. What the target has no
         room for waits (RULES D8)."""
-        if progress.sent < progress.wanted - 1 or stalled:
-            progress.probing = progress.probing or progress.sent >= progress.wanted
-            progress.sent, progress.moved_ms = progress.wanted - 1, now_ms
+        progress.go_on(stalled, now_ms)
         last = self._last_that_fits(lane, progress.target_shard, progress.wanted, now_ms)
         if progress.probing:
             last = min(last, progress.wanted)

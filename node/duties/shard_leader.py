@@ -6,6 +6,7 @@
     policies                 -> see `node.duties.policy_duties`
     queues that move         -> see `node.duties.queue_moves`
     queues that are redriven -> see `node.duties.redrives`
+    streams that are copied  -> see `node.duties.stream_copies`
     catalog and shard differ -> see `node.duties.comparison`, after a barrier
 
 A new leader has nothing to take over: it looks at the shard, as soon as it has applied an entry of its own term.
@@ -21,6 +22,7 @@ from mayfly.node.duties.port import DutyPort
 from mayfly.node.duties.queue_moves import QueueMoves
 from mayfly.node.duties.redrives import Redrives
 from mayfly.node.duties.shard_duties import ShardDuties
+from mayfly.node.duties.stream_copies import StreamCopies
 from mayfly.node.shard import commands
 from mayfly.node.shard.shard import Shard
 
@@ -51,6 +53,7 @@ class ShardLeader:
         self._duties = ShardDuties(shard, shard.shard_id, port, give, group.log.data, group.clock.current_ms)
         self._moves = QueueMoves(shard, port, give, group.clock.current_ms, self._duties.has_room)
         self._redrives = Redrives(shard, port, give, group.log.data, group.clock.current_ms)
+        self._copies = StreamCopies(shard, port, group.log.data, group.clock.current_ms)
         self._policies = PolicyDuties(shard, port.catalog, give)
         self._forget()
 
@@ -67,6 +70,7 @@ class ShardLeader:
         self._duties.forget()
         self._moves.forget()
         self._redrives.forget()
+        self._copies.forget()
         self._policies.forget()
 
     def tick(self, now_ms: int) -> None:
@@ -100,7 +104,7 @@ class ShardLeader:
             self.perform(now_ms)
 
     def others_changed(self, now_ms: int) -> None:
-        """Another shard has changed: dead letters may have arrived there. For a shard that has lanes."""
+        """Another shard has changed: what was sent there may have arrived. For a shard that has lanes."""
         if self._leads():
             self.perform(now_ms)
 
@@ -109,11 +113,12 @@ class ShardLeader:
         self._moves.perform(now_ms)
         self._duties.perform(now_ms)
         self._redrives.perform(now_ms)
+        self._copies.perform(now_ms)
 
     @property
     def has_lanes(self) -> bool:
-        """See `ShardDuties.has_lanes`."""
-        return self._duties.has_lanes
+        """Whether something is on its way to other shards, so that what those apply matters here."""
+        return self._duties.has_lanes or self._copies.lags
 
     def _leads(self) -> bool:
         if not self._group.established:

@@ -166,8 +166,9 @@ class Engine:
         self._now_ms = now_ms
         self.host.tick(now_ms)
         self.catalog.let_go()
-        for leader in self._leaders.values():
+        for id, leader in self._leaders.items():
             leader.tick(now_ms)
+            self._note_lanes(id)
         self.transient.tick(now_ms)
         self.replies.tick(now_ms)
         self.questions.tick(now_ms)

@@ -15,7 +15,7 @@ from mayfly.node.broker.cluster_facade import SESSION_LOST
 from mayfly.node.catalog import QueueRecord, Refusal
 from mayfly.node.catalog.arguments import queue_type
 from mayfly.node.catalog.permissions import check_access
-from mayfly.node.catalog.streams import KEY_INDEX, MARKER_TTL, STREAM, has_keys
+from mayfly.node.catalog.streams import KEY_INDEX, MARKER_TTL, STREAM, has_keys, origins_of
 from mayfly.node.catalog.token_user import AnyUser
 from mayfly.node.engine.engine import Engine
 from mayfly.node.operating.node_questions import NodeQuestions
@@ -27,6 +27,7 @@ from mayfly.node.shard.results import Purged, PurgedKey
 from mayfly.node.shard.settings import MAX_NUMBER
 
 _PATIENCE_S: Final = 10.0
+_MOST_COPIES: Final = 100
 _LATE: Final = "the stream's shard did not answer in time; whether it is done shows later"
 
 
@@ -76,11 +77,48 @@ class Streams:
         if part is None:
             return _unknown(record)
         content: dict[str, Any] = part._asdict()
+        del content["copied"]
         if part.keys < 0:
             content["keys"] = None
         if part.next_expiry_in_ms < 0:
             content["next_expiry_in_ms"] = None
+        content |= await self._copying(user, record, part)
         return HTTPStatus.OK, content
+
+    async def _copying(self, user: AnyUser, record: QueueRecord, part: StreamPart) -> dict[str, Any]:
+        """Which streams it copies and which copy it, of those that the user may read, and how far (RULES J4)."""
+        vhost, catalog = record.vhost, self._catalog
+
+        def may_read(name: str) -> bool:
+            return check_access(catalog, user, "read", "queue", vhost, name) is None
+
+        names = [name for name in origins_of(record.settings) if may_read(name)]
+        copies = [
+            copy for copy in catalog.copying_streams()
+            if copy.vhost == vhost and record.name in origins_of(copy.settings) and may_read(copy.name)
+        ][:_MOST_COPIES]  # fmt: skip
+        origins = {name: catalog.queue(vhost, name) for name in names}
+        parts = await self._parts([*[origin for origin in origins.values() if origin is not None], *copies])
+        return {
+            "origins": [
+                _copied(name, origin, None if origin is None else parts.get(origin.id), part)
+                for name, origin in origins.items()
+            ],
+            "copies": [_copied(copy.name, record, part, parts.get(copy.id)) for copy in copies],
+        }
+
+    async def _parts(self, streams: list[QueueRecord]) -> dict[int, StreamPart]:
+        """What these streams have, by id; those of one shard one after the other."""
+        found: dict[int, StreamPart] = {}
+        left = {stream.id: stream for stream in streams}
+        while left:
+            wanted = {stream.shard: stream.id for stream in left.values()}
+            told = await self._sources.ask(wanted, _Stream)
+            for shard, id in wanted.items():
+                del left[id]
+                if shard in told.found:
+                    found[id] = told.found[shard]
+        return found
 
     async def latest(self, user: AnyUser, vhost: str, queue: str, key: str) -> Answer:
         """See `StreamPort.latest`."""
@@ -160,6 +198,16 @@ class Streams:
                 return await answers
         except TimeoutError:
             return None
+
+
+def _copied(
+    shown: str, origin: QueueRecord | None, origin_part: StreamPart | None, copy_part: StreamPart | None
+) -> dict[str, Any]:
+    """How far a stream was copied: the offset that the copy wants next, and how many it has not; None where nobody told
+    in time, or the origin is not there."""
+    copied_to = None if origin is None or copy_part is None else copy_part.copied.get(origin.id, 0)
+    lag = None if copied_to is None or origin_part is None else max(0, origin_part.next_offset - copied_to)
+    return {"name": shown, "copied_to": copied_to, "lag": lag}
 
 
 def _latest_asked(key: bytes, queues: dict[int, int]) -> _Latest:

@@ -59,6 +59,7 @@ MOVE_IN: Final = 47
 TRANSFER_MOVED: Final = 48
 NEXT_TIMES: Final = 49
 REDRIVE: Final = 50
+TRANSFER_COPIES: Final = 51
 
 ANSWERING: Final = frozenset(
     (
@@ -168,6 +169,10 @@ TRANSFER_MOVED_HEAD: Final = Struct("<BIQQQQ")
 # kind of item, priority, key length, header length, body length, delivery and acquired counts, TTL, when enqueued and
 # deadline by the source's clock
 MOVED_CONTENT_HEAD: Final = Struct("<BBHIIiiqqq")
+# kind, count, source, queue, first and last sequence, the source's clock
+TRANSFER_COPIES_HEAD: Final = Struct("<BIQQQQQ")
+# why it is a marker, key length, header length, body length, sequence, when enqueued by the source's clock
+COPIED_CONTENT_HEAD: Final = Struct("<BHIIQQ")
 # kind, level
 LEVEL_HEAD: Final = Struct("<BI")
 # death sequence, outcome, key length, header length, body length, local targets, remote targets
@@ -515,13 +520,13 @@ def end_of(data: bytes, position: int) -> int:
 
 
 def check_without_body(data: bytes, start: int, end: int) -> None:
-    """Raise ShardError unless one PUBLISH or PUBLISH_LATER, which may be guarded, stands between ``start`` and ``end``,
+    """Raise ShardError unless one publish, of whatever kind and guarded or not, stands between ``start`` and ``end``,
     and nothing but its body beyond ``data`` (see `cluster.group.pieces`)."""
     try:
         position = start
         if data[position] == PUBLISH_GUARDED:
             position += LIST_HEAD.size
-        if data[position] not in (PUBLISH, PUBLISH_LATER):
+        if data[position] not in (PUBLISH, PUBLISH_LATER, PUBLISH_KEPT):
             raise ShardError(f"command {data[position]} from {start} to {end} in an entry of {len(data)} bytes")
         stop = end_of(data, position)
         body_length = PUBLISH_HEAD.unpack_from(data, position)[4]
@@ -669,7 +674,7 @@ def transferred(command: bytes) -> tuple[int, int] | None:
     if command[0] == MOVE_IN:
         head = MOVE_HEAD.unpack_from(command)
         return head[7], head[6]
-    if command[0] in (TRANSFER, TRANSFER_MARKED, TRANSFER_MOVED):
+    if command[0] in (TRANSFER, TRANSFER_MARKED, TRANSFER_MOVED, TRANSFER_COPIES):
         head = TRANSFER_HEAD.unpack_from(command)
         return head[2], head[3]
     return None
@@ -693,6 +698,31 @@ def encode_transfer_moved(
                 kind, item_priority(item), len(content.exchange_and_key), len(content.header), len(content.body),
                 item.delivery_count, acquired, item.ttl_ms, item.enqueued_ms, item.deadline_ms,
             )
+        )
+        parts += (content.exchange_and_key, content.header, content.body)
+    return b"".join(parts)
+
+
+def encode_transfer_copies(
+    source: int, queue: int, first_sequence: int, last_sequence: int, time_ms: int,
+    items: Sequence[tuple[Message, LetterContent]],
+) -> bytes:
+    """TRANSFER_COPIES (leader of the copying stream's shard): what stands in another stream, ``source``
+    (`node.numbers.stream_source`), at the sequences from the first to the last (RULES J4). A sequence is an offset
+    there, plus 1. Where none of the ``items`` is, nothing is any more. ``time_ms``: the clock of the source's shard by
+    which their times count.
+
+    What was received before is dropped, a gap refuses the whole command. From feature level LEVEL_STREAMS on.
+    """
+    parts = [
+        TRANSFER_COPIES_HEAD.pack(
+            TRANSFER_COPIES, len(items), source, queue, first_sequence, last_sequence, time_ms
+        )
+    ]
+    for item, content in items:
+        lengths = (len(content.exchange_and_key), len(content.header), len(content.body))
+        parts.append(
+            COPIED_CONTENT_HEAD.pack(item.marker_reason, *lengths, item.stream_offset + 1, item.enqueued_ms)
         )
         parts += (content.exchange_and_key, content.header, content.body)
     return b"".join(parts)

@@ -19,7 +19,7 @@ from mayfly.node.shard.commands import (
 )
 from mayfly.node.shard.delivery import has_room
 from mayfly.node.shard.errors import ShardError
-from mayfly.node.shard.message import DELIVERED_ELSEWHERE, NO_DEADLINE, NO_TTL, Message
+from mayfly.node.shard.message import DELIVERED_ELSEWHERE, NO_DEADLINE, NO_MARKER, NO_TTL, Message
 from mayfly.node.shard.outbox import DUE, MAXLEN
 from mayfly.node.shard.packing import NUMBER_BYTES, unpack_numbers
 from mayfly.node.shard.queue import Queue
@@ -150,6 +150,10 @@ def take_in(state: State, queue: Queue, content: Message) -> bool:
             return True
         if queue.ready_count() or not queue.max_length:
             return False
+    if queue.stream is not None:
+        ttl_ms = queue.stream.arriving_ttl_ms(state.data, content)
+        state.append_to_stream(queue, queue.stream, content, ttl_ms, NO_MARKER, state.time_ms)
+        return True
     state.enqueue(queue, content.enqueued_at(state.time_ms, queue.deadline_ms(state.time_ms, content.ttl_ms)))
     return True
 

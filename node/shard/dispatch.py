@@ -15,6 +15,7 @@ from mayfly.node.shard import (
     recurring,
     redrive_commands,
     redriving,
+    stream_copies,
 )
 from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.message import GIVEN_BACK
@@ -125,6 +126,9 @@ def apply_internal_command(state: State, kind: int, position: int, end: int) -> 
     if kind == commands.TRANSFER_MOVED:
         _after(commands.TRANSFER_MOVED_HEAD, position, end)
         return moves.apply_transfer_moved(state, position, end)
+    if kind == commands.TRANSFER_COPIES:
+        _after(commands.TRANSFER_COPIES_HEAD, position, end)
+        return stream_copies.apply_transfer_copies(state, position, end)
     if kind == commands.MOVE_IN:
         _after(commands.MOVE_HEAD, position, end)
         return moves.apply_move_in(state, position, end)

@@ -35,6 +35,8 @@ def deadline_ms(enqueued_ms: int, ttl_ms: int, queue_ttl_ms: int) -> int:
 
 
 # Why a marker is in a stream (RULES J3).
+NO_MARKER: Final = 0
+"""Of what is no marker."""
 MAX_AGE: Final = 1
 REMOVE: Final = 2
 PURGE: Final = 3

@@ -22,7 +22,7 @@ from mayfly.node.shard.delivery import has_room
 from mayfly.node.shard.dialect import NEVER_TTL, RABBITMQ
 from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.line import Line
-from mayfly.node.shard.message import NO_DEADLINE, NO_TTL, Message
+from mayfly.node.shard.message import NO_DEADLINE, NO_MARKER, NO_TTL, Message
 from mayfly.node.shard.outbox import MAXLEN
 from mayfly.node.shard.packing import NUMBER_BYTES, unpack_numbers
 from mayfly.node.shard.priority import place_of
@@ -272,7 +272,7 @@ def _take(state: State, queue: Queue, one: OnePublish) -> None:
     """Put the content into a queue: to wait if it is not due, or recurs, and the queue allows it, else to be ready."""
     content = one.content
     if queue.stream is not None:
-        state.append_to_stream(queue, queue.stream, content, one.stream_ttl_ms)
+        state.append_to_stream(queue, queue.stream, content, one.stream_ttl_ms, NO_MARKER, state.time_ms)
         state.retain(1)
         return
     if one.mark and queue.allows_schedule:

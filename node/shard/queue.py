@@ -170,6 +170,9 @@ class Queue(Counts):
         self.terms_bytes = terms_bytes
         self.dialect = OF_STREAMS if terms.is_stream else DIALECTS.index(terms.ttl_dialect)
         self.ttl_ms = ttl_rule(self.dialect, -1 if terms.message_ttl_ms is None else terms.message_ttl_ms)
+        if self.stream is not None:
+            self.stream.honours_ttls = terms.honours_ttls
+            self.stream.is_mirror = terms.is_mirror
         self.expires_ms = -1 if terms.expires_ms is None else terms.expires_ms
         self.delivery_limit = -1 if terms.delivery_limit is None else terms.delivery_limit
         self.dead_letters = terms.dead_letter_exchange is not None

@@ -32,6 +32,8 @@ class ShardQueueSettings:
     ``is_stream``: its messages stay, for ``message_ttl_ms`` if that is set, whatever ``expiration`` they bring (RULES
     J1). ``marker_ttl_ms``: of the marker that a stream puts in the place of the last message of a routing key, None for
     no markers (J3). ``key_index``: a stream knows where each routing key's messages are (J5), as one with markers does.
+    ``honours_ttls``: TTLs in the headers of messages that nobody publishes to the stream count there (J2, J4).
+    ``is_mirror``: a stream with the messages of another one, at their offsets (J4).
     """
 
     __slots__ = (
@@ -47,6 +49,8 @@ class ShardQueueSettings:
         "expires_dead_letter",
         "expires_if_empty",
         "expires_ms",
+        "honours_ttls",
+        "is_mirror",
         "is_stream",
         "key_index",
         "marker_ttl_ms",
@@ -101,6 +105,8 @@ class ShardQueueSettings:
         marker_ttl_ms: int | None = None,
         key_index: bool = False,
         expire_anywhere: bool = False,
+        honours_ttls: bool = False,
+        is_mirror: bool = False,
     ) -> None:
         self.vhost = vhost
         self.name = name
@@ -133,6 +139,8 @@ class ShardQueueSettings:
         self.marker_ttl_ms = marker_ttl_ms
         self.key_index = key_index
         self.expire_anywhere = expire_anywhere
+        self.honours_ttls = honours_ttls
+        self.is_mirror = is_mirror
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ShardQueueSettings) and encode_settings(self) == encode_settings(other)
@@ -160,9 +168,11 @@ with a hundred thousand others."""
 _FIELD_TYPES: Final[tuple[Any, ...]] = (
     str, str, int | None, int | None, str | None, str | None, int | None, bool, bool, bool, bool,
     int | None, int | None, str, bool, bool, int, int, str,
-    bool, int, int, int, int, bool, int, bool, bool, int | None, bool, bool,
+    bool, int, int, int, int, bool, int, bool, bool, int | None, bool, bool, bool, bool,
 )
-_LATER: Final[tuple[object, ...]] = (0, "rabbitmq", False, 0, 0, 0, 0, False, 0, False, False, None, False, False)
+_LATER: Final[tuple[object, ...]] = (
+    0, "rabbitmq", False, 0, 0, 0, 0, False, 0, False, False, None, False, False, False, False,
+)
 """What the last fields are in most queues: those that came with level 8 or later. They are left out from the end on
 where they are so, and each is something else only where the cluster's level is high enough: nobody is given what it
 can't read."""
@@ -219,6 +229,8 @@ def _fields(settings: ShardQueueSettings) -> tuple[object, ...]:
         settings.marker_ttl_ms,
         settings.key_index,
         settings.expire_anywhere,
+        settings.honours_ttls,
+        settings.is_mirror,
     )
 
 

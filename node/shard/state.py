@@ -12,7 +12,7 @@ from mayfly.node.shard.errors import BrokenInvariant
 from mayfly.node.shard.expiry_lag import ExpiryLag
 from mayfly.node.shard.lease import DECLARED
 from mayfly.node.shard.line import PIECE
-from mayfly.node.shard.message import NO_TTL, Message
+from mayfly.node.shard.message import NO_MARKER, NO_TTL, Message
 from mayfly.node.shard.message_id import digest_at
 from mayfly.node.shard.orphans import AllOrphans
 from mayfly.node.shard.outbox import EXPIRED, REASONS, Outbox
@@ -336,7 +336,7 @@ class State:
     def enqueue(self, queue: Queue, message: Message) -> None:
         """Put one message of the current entry at the end of a queue; the caller retains the entry."""
         if queue.stream is not None:
-            self.append_to_stream(queue, queue.stream, message, NO_TTL)
+            self.append_to_stream(queue, queue.stream, message, NO_TTL, NO_MARKER, self.time_ms)
             return
         message = self.prioritized(queue, message)
         if message.priority or queue.moving is not None:
@@ -345,10 +345,13 @@ class State:
             queue.ready.append(message)
         self._enqueued(queue, message)
 
-    def append_to_stream(self, queue: Queue, stream: Stream, content: Message, ttl_ms: int) -> None:
-        """The same for a stream, with this TTL of its own in it (RULES J2)."""
+    def append_to_stream(
+        self, queue: Queue, stream: Stream, content: Message, ttl_ms: int, reason: int, since_ms: int
+    ) -> None:
+        """The same for a stream, with this TTL of its own in it (RULES J2), as if it were there since then; a marker if
+        there is a ``reason``."""
         key = b"" if stream.keys is None else routing_key(self.data, content.offset)
-        message = stream.placed(content, self.time_ms, queue.deadline_ms(self.time_ms, ttl_ms), ttl_ms, key)
+        message = stream.placed(content, since_ms, queue.deadline_ms(since_ms, ttl_ms), ttl_ms, key, reason)
         queue.ready.append(message)
         self._enqueued(queue, message)
 

@@ -9,7 +9,8 @@ from typing import Final
 
 from mayfly.node.shard.consumers import Holder
 from mayfly.node.shard.line import Line
-from mayfly.node.shard.message import NO_TTL, Message, is_own_ttl
+from mayfly.node.shard.message import NO_TTL, Message, is_own_ttl, mark_of
+from mayfly.node.shard.said_ttls import said_ttl_ms
 from mayfly.node.shard.schedule import Schedule
 from mayfly.node.shard.stream_keys import StreamKeys
 from mayfly.node.shard.stream_line import Unpacked, last_offset, read, since
@@ -63,11 +64,13 @@ class Stream:
     otherwise; they go when there are too many, those from the deadline and offset ``swept`` on next.
     ``keys``: where each routing key's messages are, of streams that ask for it. ``marker_ttl_ms``: the TTL of the
     marker that takes the place of the last message of a key, -1 for no markers (J3); ``markers`` were made so far.
+    ``is_mirror``: its messages are those of another stream, at their offsets (J4).
+    ``honours_ttls``: what a message says itself of its TTL counts, where nobody has published it to the stream.
     """
 
     __slots__ = (
-        "aged_offset", "expiry", "filters", "idle", "keys", "marker_ttl_ms", "markers", "next_offset", "outdated",
-        "places", "swept", "unpacked", "woken_offset",
+        "aged_offset", "expiry", "filters", "honours_ttls", "idle", "is_mirror", "keys", "marker_ttl_ms", "markers",
+        "next_offset", "outdated", "places", "swept", "unpacked", "woken_offset",
     )  # fmt: skip
 
     def __init__(self, piece: int, has_keys: bool = False, marker_ttl_ms: int = NO_TTL) -> None:
@@ -83,6 +86,8 @@ class Stream:
         self.swept = (0, 0)
         self.marker_ttl_ms = marker_ttl_ms
         self.markers = 0
+        self.honours_ttls = False
+        self.is_mirror = False
         self.keys: StreamKeys | None = StreamKeys() if has_keys or marker_ttl_ms >= 0 else None
         self.unpacked = Unpacked()
 
@@ -94,7 +99,8 @@ class Stream:
         there is a ``reason``."""
         offset = self.next_offset
         self.next_offset = offset + 1
-        mark = 0
+        # Without keys it says no more than whether it is a marker, for copies of this stream.
+        mark = mark_of(0, reason)
         if self.keys is not None:
             mark = self.keys.add(key, offset, reason)
         if is_own_ttl(ttl_ms):
@@ -103,6 +109,14 @@ class Stream:
             content.index, content.offset, content.key_length, content.header_length, content.body_length,
             enqueued_ms, deadline_ms, offset, ttl_ms, mark,
         )
+
+    def arriving_ttl_ms(self, data: bytes, content: Message) -> int:
+        """The TTL of what comes from another queue, in an entry with this data. What is no TTL is none: nobody is there
+        to be told (RULES J2)."""
+        if not self.honours_ttls:
+            return NO_TTL
+        ttl_ms = said_ttl_ms(data, content.offset + content.key_length, content.header_length)
+        return ttl_ms if ttl_ms == NO_TTL else max(ttl_ms, self.marker_ttl_ms)
 
     def first_offset(self, line: Line) -> int:
         """The offset of the first message that is there; ``next_offset`` where there is none."""

@@ -9,13 +9,12 @@ the place of the last message of a routing key, at the end of the stream, in the
 from typing import Final
 
 from mayfly.node.shard.dialect import NEVER_TTL, queue_ttl_of
-from mayfly.node.shard.message import MAX_AGE, NO_TTL, Message, is_own_ttl
+from mayfly.node.shard.message import MAX_AGE, NO_MARKER, NO_TTL, Message, is_own_ttl
 from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.state import State
 from mayfly.node.shard.stream import Stream
 from mayfly.node.shard.stream_line import find, remove
 
-_NO_MARKER: Final = 0
 _FEW_OUTDATED: Final = 2
 """Outdated deadlines are looked for when there are more than so many pieces have, and more than others."""
 _SWEPT_AS_ONE: Final = 4
@@ -81,7 +80,7 @@ def drop_oldest(state: State, queue: Queue) -> None:
         message = line.first()
         state.expiry_budget -= 1
         queue.overflowed += 1
-        take_out(state, queue, message.stream_offset, _NO_MARKER)
+        take_out(state, queue, message.stream_offset, NO_MARKER)
 
 
 def take_out(state: State, queue: Queue, offset: int, reason: int) -> Message | None:

@@ -59,6 +59,18 @@ def last_offset(line: Line) -> int:
     return line.items[-1].stream_offset
 
 
+def last_enqueued_ms(line: Line) -> int:
+    """When the last message came that is there, 0 where none is."""
+    if not line.count():
+        return 0
+    if line.back:
+        return line.back[-1].enqueued_ms
+    if line.packed_count:
+        piece = _piece(line, len(line.packed) - 1)
+        return piece.last(ENQUEUED_MS)
+    return line.items[-1].enqueued_ms
+
+
 def read(line: Line, unpacked: Unpacked, offset: int, most: int) -> list[Message]:
     """Messages from this offset on, at most so many: fewer where the line is cut, none only where there are none."""
     items = line.items

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from simulation.node.topology import STREAM
+
 IN_DOUBT = "in doubt"
 CONFIRMED = "confirmed"
 REFUSED = "refused"
@@ -159,6 +161,11 @@ class Read:
     """The key of the messages that its consumer is given, "" for all."""
     marker: str = ""
     """Why it is there if it is a marker; then it is no message of anybody."""
+    stream: str = STREAM
+    source: str = ""
+    """From which stream it has come, "" for none, and..."""
+    source_offset: int = -1
+    """...at which offset it is there."""
 
 
 @dataclass(slots=True)

@@ -48,7 +48,7 @@ from simulation.node.recurring import Recurrer, Watcher
 from simulation.node.redrives import RedrivingOperator
 from simulation.node.scenario import SETUP_LIMIT_US, Scenario
 from simulation.node.streams import Appender, Reader
-from simulation.node.topology import QueuePlan
+from simulation.node.topology import GATHERED, MIRROR, QueuePlan
 from simulation.node.world import World
 from simulation.simulator import Run, Sink, Violation
 
@@ -348,6 +348,8 @@ class Simulation(Run[Scenario]):
                 Appender(world, "appender1", scenario.gap_us, until_us),
                 Appender(world, "appender2", scenario.gap_us, until_us),
                 *(Reader(world, f"reader{number}") for number in range(3)),
+                Reader(world, "reader of the mirror", MIRROR),
+                Reader(world, "reader of both", GATHERED),
             ]
         for worker in self.workers:
             worker.start()
@@ -390,7 +392,8 @@ class Simulation(Run[Scenario]):
         drainer = Drainer(self.world, "drainer", kept)
         drainer.start()
         if self.scenario.streams:
-            Reader(self.world, "last reader", final=True).start()
+            for name in self.scenario.topology.streams:
+                Reader(self.world, f"last reader of {name}", name, final=True).start()
         return drainer
 
     def _judge_scopes(self) -> list[Violation]:

@@ -163,10 +163,12 @@ def _draw_scenario(seed: int) -> Scenario:
     scenario = with_reluctant(scenario) if stream(seed, "reluctant").random() < 0.3 else scenario
     scenario = replace(scenario, streams=stream(seed, "streams").random() < 0.5)
     cutting = stream(seed, "pieces")
-    if cutting.random() < 0.5 and scenario.disk.base_us <= CUT_WITHIN_US:
+    # One at a time, and in turn with what all readers of streams settle, pieces are overload.
+    too_many = profile.session_window == 1 and scenario.streams
+    if cutting.random() < 0.5 and scenario.disk.base_us <= CUT_WITHIN_US and not too_many:
         large_body_bytes, piece_bytes = cutting.choice((100, 1_000)), cutting.choice((700, 1_000, 2_000))
         if profile.session_window == 1:
-            # Many pieces, one at a time and in turn with all else, are overload too.
+            # Many of them are overload too.
             large_body_bytes, piece_bytes = 1_000, 2_000
         cut = replace(scenario.node_profile, large_body_bytes=large_body_bytes, piece_bytes=piece_bytes)
         scenario = replace(scenario, node_profile=cut)

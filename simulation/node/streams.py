@@ -1,8 +1,9 @@
-"""Clients of the stream of a run: they publish to it and read it, each from a place of its own (RULES J1), messages
-with TTLs and of several keys among them (J2, J3, J5)."""
+"""Clients of the streams of a run: they publish to one of them and read it and its copies, each from a place of its own
+(RULES J1, J4), messages with TTLs and of several keys among them (J2, J3, J5)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from pamqp import commands
@@ -12,13 +13,16 @@ from simulation.node.actor import Actor
 from simulation.node.actors import Publisher
 from simulation.node.amqp_client import Message
 from simulation.node.history import Delivery, Publish, Read
+from simulation.node.topology import GATHERED, MIRROR, STREAM
 from simulation.node.world import World, content_of, id_of
 
-STREAM = "streamed"
 MARKER_TTL_MS = 2_000
-_ARGUMENTS: dict[str, Any] = {
-    "x-queue-type": "stream", "x-allow-msg-ttl": True, "x-delete-marker-ttl": MARKER_TTL_MS // 1000,
+_ARGUMENTS: dict[str, dict[str, Any]] = {
+    STREAM: {"x-allow-msg-ttl": True, "x-delete-marker-ttl": MARKER_TTL_MS // 1000},
+    MIRROR: {"x-mirror": STREAM, "x-stream-key-index": True},
+    GATHERED: {"x-sources": [STREAM, MIRROR]},
 }
+"""In an order in which they can be declared. The copies keep what leaves the first."""
 _EXCHANGE = "amq.topic"
 _KEYS = ("stream.a", "stream.b", "stream.c")
 _TTLS: tuple[tuple[int | None, Any], ...] = (
@@ -28,8 +32,19 @@ _TTLS: tuple[tuple[int | None, Any], ...] = (
 dies out again and again, and leaves markers."""
 
 
-def _declaration() -> commands.Queue.Declare:
-    return commands.Queue.Declare(0, STREAM, durable=True, arguments=_ARGUMENTS)
+def _declare_all(actor: Actor, done: Callable[[], None]) -> None:
+    """Declare the streams that are not there, one after the other."""
+    names = iter(_ARGUMENTS)
+
+    def go_on(_: object) -> None:
+        name = next(names, None)
+        if name is None:
+            done()
+        else:
+            arguments = {"x-queue-type": "stream", **_ARGUMENTS[name]}
+            actor.call(commands.Queue.Declare(0, name, durable=True, arguments=arguments), go_on)
+
+    go_on(None)
 
 
 class Appender(Publisher):
@@ -39,7 +54,7 @@ class Appender(Publisher):
         super().__init__(world, name, [("", STREAM, (STREAM,), (None, 50))], gap_us, until_us)
 
     def begin(self) -> None:
-        self.call(_declaration(), lambda result: self._bind())
+        _declare_all(self, self._bind)
 
     def _bind(self) -> None:
         bind = commands.Queue.Bind(0, STREAM, _EXCHANGE, "stream.*")
@@ -70,10 +85,11 @@ class Appender(Publisher):
 
 
 class Reader(Actor):
-    """Reads the stream, sometimes leaves, and goes on behind what it has read last; or begins anew."""
+    """Reads a stream, sometimes leaves, and goes on behind what it has read last; or begins anew."""
 
-    def __init__(self, world: World, name: str, final: bool = False) -> None:
+    def __init__(self, world: World, name: str, stream: str = STREAM, final: bool = False) -> None:
         super().__init__(world, name)
+        self.read_stream = stream
         self.final = final
         self.prefetch = 200 if final else self.random.choice((1, 3, 50))
         self.place = -1
@@ -81,7 +97,7 @@ class Reader(Actor):
         self._only_key = ""
 
     def begin(self) -> None:
-        self.call(_declaration(), lambda result: self._consume())
+        _declare_all(self, self._consume)
 
     def _consume(self) -> None:
         if self.final or self.random.random() < 0.2:
@@ -89,14 +105,15 @@ class Reader(Actor):
         self._begins = self.place
         self.world.next_holder += 1
         tag = f"{self.name}.{self.world.next_holder}"
-        self.queues_of_tags[tag] = STREAM
+        self.queues_of_tags[tag] = self.read_stream
         start: Any = "first" if self.place < 0 else self.place
         arguments = {"x-stream-offset": start}
-        self._only_key = "" if self.final or self.random.random() < 0.7 else self.random.choice(_KEYS)
+        has_keys = self.read_stream != GATHERED
+        self._only_key = "" if self.final or self.random.random() < 0.7 else self.random.choice(_KEYS) * has_keys
         if self._only_key:
             arguments["x-stream-filter-key"] = self._only_key
         self.call(commands.Basic.Qos(0, self.prefetch), lambda result: None)
-        consume = commands.Basic.Consume(0, STREAM, tag, arguments=arguments)
+        consume = commands.Basic.Consume(0, self.read_stream, tag, arguments=arguments)
         self.call(consume, lambda result: self.later(2 * SECOND_US, lambda: self._restless(tag)))
 
     def _restless(self, tag: str) -> None:
@@ -116,10 +133,12 @@ class Reader(Actor):
         world = self.world
         headers: Any = message.properties.headers or {}
         offset, message_id = int(headers.get("x-stream-offset", -1)), id_of(message.body)
+        source, _, source_offset = str(headers.get("x-stream-source", "")).partition(" ")
         world.history.reads.append(
             Read(
                 world.queue.now_us, holder, self._begins, offset, message_id, message.redelivered, self.final,
-                message.routing_key, self._only_key, str(headers.get("x-marker-reason", "")),
+                message.routing_key, self._only_key, str(headers.get("x-marker-reason", "")), self.read_stream,
+                source, int(source_offset or -1),
             )
         )
         world.cluster.trace.add("read", message_id, holder, offset)

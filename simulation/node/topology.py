@@ -39,6 +39,13 @@ class QueuePlan:
         return self.max_length is not None and not self.refuses
 
 
+STREAM = "streamed"
+MIRROR = "mirrored"
+"""A mirror of that stream."""
+GATHERED = "gathered"
+"""A stream whose sources are those two."""
+
+
 @dataclass(frozen=True, slots=True)
 class ExchangePlan:
     """A fanout exchange and the queues bound to it; if it `delays`, a delayed one."""
@@ -60,7 +67,8 @@ class Topology:
 
     queues: dict[str, QueuePlan] = field(default_factory=dict)
     exchanges: dict[str, ExchangePlan] = field(default_factory=dict)
-    apart: tuple[str, ...] = ("streamed", "recurrent", "redriven.work", "redriven.dead")
+    streams: tuple[str, ...] = (STREAM, MIRROR, GATHERED)
+    apart: tuple[str, ...] = (STREAM, MIRROR, GATHERED, "recurrent", "redriven.work", "redriven.dead")
 
     @classmethod
     def of(cls, queues: Iterable[QueuePlan], exchanges: Iterable[ExchangePlan] = ()) -> Topology:

@@ -1,9 +1,11 @@
-"""Bugs made on purpose in streams: what leaves when, markers, keys."""
+"""Bugs made on purpose in streams: what leaves when, markers, keys, copies."""
 
 from tests.bugs.bug import Bug
 
 _SHARD = "tests/node/shard/test_stream_ttls.py::"
 _BROKER = "tests/node/broker/test_stream_ttls.py::"
+_COPIES = "tests/node/shard/test_stream_copies.py::"
+_CLIENTS = "tests/node/broker/test_stream_copies.py::"
 
 STREAM_BUGS = [
     Bug(
@@ -57,8 +59,8 @@ STREAM_BUGS = [
     Bug(
         "stores in queues what the stream refuses",
         "node/broker/publishing.py",
-        "                self._refused.append(position)\n                return True\n",
-        "                self._refused.append(position)\n",
+        "                return self._refuse(f\"invalid",
+        "                self._refuse(f\"invalid",
         _BROKER + "test_j2_a_publisher_with_confirms_gets_a_nack",
         "assert",
     ),
@@ -77,5 +79,85 @@ STREAM_BUGS = [
         "        purged",
         _SHARD + "test_j3_a_key_is_purged",
         "assert",
+    ),
+    Bug(
+        "lets what is no TTL wait for a delayed exchange",
+        "node/broker/publishing.py",
+        "            waits.ttl_floor_ms = route.ttl_floor_ms\n",
+        "",
+        _BROKER + "test_j2_what_is_no_ttl_is_refused_before_it_waits",
+        "assert",
+    ),
+    Bug(
+        "numbers what a mirror gets anew",
+        "node/shard/stream_copies.py",
+        "            stream.next_offset = content.stream_offset\n",
+        "",
+        _COPIES + "test_j4_a_mirror_keeps_the_offsets_gaps_among_them",
+        "assert",
+    ),
+    Bug(
+        "takes over twice what comes twice",
+        "node/shard/stream_copies.py",
+        "        if content.stream_offset < received:\n",
+        "        if content.stream_offset < 0:\n",
+        _COPIES + "test_j4_what_comes_again_is_dropped_and_what_comes_too_early_refused",
+        "assert",
+    ),
+    Bug(
+        "takes over what stands behind a gap",
+        "node/shard/stream_copies.py",
+        "    if first > received + 1 or (",
+        "    if (",
+        _COPIES + "test_j4_what_comes_again_is_dropped_and_what_comes_too_early_refused",
+        "assert",
+    ),
+    Bug(
+        "mixes two streams in a mirror",
+        "node/shard/stream_copies.py",
+        " or (queue.stream.is_mirror and not received and queue.received):",
+        ":",
+        _COPIES + "test_j4_a_mirror_has_one_stream_alone",
+        "assert",
+    ),
+    Bug(
+        "has TTLs count in a copy without the opt-in",
+        "node/shard/stream.py",
+        "        if not self.honours_ttls:\n            return NO_TTL\n",
+        "",
+        _COPIES + "test_j4_a_ttl_counts_where_the_copy_honours_it",
+        "assert",
+    ),
+    Bug(
+        "publishes to a mirror",
+        "node/catalog/vhost.py",
+        "queue is None or queue.settings.mirror is not None else",
+        "queue is None else",
+        _CLIENTS + "test_j4_a_mirror_is_read_only",
+        "assert",
+    ),
+    Bug(
+        "copies a stream for whoever may not read it",
+        "node/catalog/permissions.py",
+        "    for origin in origins_said(command.arguments):\n",
+        "    for origin in ():\n",
+        _CLIENTS + "test_j4_to_copy_a_stream_takes_the_right_to_read_it",
+        "assert",
+    ),
+    Bug(
+        "sends nothing again that got lost on its way to a copy",
+        "node/duties/progress.py",
+        "        if self.sent < self.wanted - 1 or stalled:\n",
+        "        if self.sent < self.wanted - 1:\n",
+        _CLIENTS + "test_j4_each_comes_once_and_in_order_whichever_leader_dies",
+        "assert",
+    ),
+    Bug(
+        "copies a marker as the message that it replaces",
+        "node/duties/stream_copies.py",
+        "    header = header_of(message, data)\n",
+        "    header = data[key_end:body_at]\n",
+        _CLIENTS + "test_j4_an_audit_trail_keeps_what_leaves_elsewhere_markers_among_it",
+        "Error",
     ),
 ]

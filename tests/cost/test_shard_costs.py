@@ -828,6 +828,14 @@ def transfer_moved(world: World) -> Callable[[], object]:
     return by_leader(world, world.c.encode_transfer_moved(99, BIG, 1, 0, [(message, letter)]))
 
 
+@act("TRANSFER_COPIES")
+def transfer_copies(world: World) -> Callable[[], object]:
+    world.ensure_stream()
+    letter = world.c.LetterContent(b"\0\1k", b"h" * 20, b"body")
+    message = world.modules.message.Message(1, 0, 3, 20, 4, 0, -1, 0)
+    return by_leader(world, world.c.encode_transfer_copies(99, STREAM, 1, 1, 0, [(message, letter)]))
+
+
 @act("RAISE_LEVEL")
 def raise_level(world: World) -> Callable[[], object]:
     return by_leader(world, world.c.encode_raise_level(LEVEL_FAILED_DELIVERIES))

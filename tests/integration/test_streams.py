@@ -1,4 +1,5 @@
-"""Streams of real nodes (RULES J1): what was confirmed is there, at its offset, for whoever reads it, whatever dies."""
+"""Streams of real nodes (RULES J1, J4): what was confirmed is there, at its offset, for whoever reads it, whatever
+dies; copies have it, too."""
 
 import contextlib
 
@@ -53,3 +54,29 @@ def test_j1_what_was_confirmed_is_read_at_its_offset_whatever_dies(whole: Nodes)
         assert (counts.message_count, counts.consumer_count) == (COUNT, 0)
     for id in (1, 2, VICTIM):
         assert read(nodes, id, stream, "first", COUNT - 1) == everything
+
+
+def test_j4_copies_have_each_once_and_in_order_whichever_leader_dies(whole: Nodes) -> None:
+    """RULES J4: a mirror and a stream with a source, in other shards than their stream; while it is published to, the
+    leader of the stream dies, then that of the copies, then all nodes at once."""
+    nodes = whole
+    bodies = [b"%d" % number for number in range(COUNT)]
+    third = COUNT // 3
+    with channel(nodes, 1) as declaring:
+        stream = declare_led_by(nodes, declaring, "origin", lambda leader: leader == VICTIM, STREAM)
+        mirror = declare_led_by(nodes, declaring, "mirror", lambda leader: leader == 2, {**STREAM, "x-mirror": stream})
+        source = declare_led_by(nodes, declaring, "all", lambda leader: leader == 2, {**STREAM, "x-sources": [stream]})
+    publish_all(nodes, 1, stream, bodies[:third])
+    nodes.kill(VICTIM)
+    wait_for(lambda: nodes.leader_of(stream) not in (0, VICTIM), "another leader of the stream")
+    publish_all(nodes, 1, stream, bodies[third : 2 * third])
+    nodes.heal()
+    nodes.kill(2)
+    wait_for(lambda: nodes.leader_of(mirror) not in (0, 2), "another leader of the mirror")
+    publish_all(nodes, 1, stream, bodies[2 * third :])
+    nodes.kill(1, VICTIM)
+    nodes.heal()
+    everything = list(enumerate(bodies))
+    for id in (1, 2, VICTIM):
+        assert read(nodes, id, mirror, "first", COUNT - 1) == everything
+        assert read(nodes, id, source, "first", COUNT - 1) == everything

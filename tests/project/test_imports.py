@@ -43,7 +43,7 @@ FOLDERS: Final[dict[str, Folder]] = {
     "node/shard/snapshot": Folder(PURE, ("node/shard",)),
     "node/catalog": Folder(PURE, ("cluster/group", "cluster/host", "node/amqp", "node/shard")),
     "node/oauth": Folder(PURE, ("node/catalog",)),
-    "node/dead_letter": Folder(PURE, ("node/amqp", "node/catalog")),
+    "node/dead_letter": Folder(PURE, ("node/amqp", "node/catalog", "node/shard")),
     "node/recurrence": Folder(PURE, ("node/amqp", "node/catalog")),
     "node/broker": Folder(
         PURE,

@@ -1,4 +1,4 @@
-"""Whole clusters under chaos: RULES T3-T8, T11, T14, L2-L8, D2-D8, C1-C3, S1-S5, X2, J1-J3, J5, judged over histories.
+"""Whole clusters under chaos: RULES T3-T8, T11, T14, L2-L8, D2-D8, C1-C3, S1-S5, X2, J1-J5, judged over histories.
 
 Each seed decides settings, load, faults and every delay. `python -m simulation clusters --seed N` replays one.
 """

@@ -1,21 +1,22 @@
-"""The judge of streams finds what is wrong with what readers were given, and nothing else (RULES J1-J3, J5)."""
+"""The judge of streams finds what is wrong with what readers were given, and nothing else (RULES J)."""
 
 import pytest
 
 from simulation.node.checker.streams import check_streams
 from simulation.node.history import CONFIRMED, History, Publish, Read
+from simulation.node.topology import GATHERED, MIRROR, STREAM
 
 SECOND_US = 1_000_000
 
 
-def history(*reads: Read) -> History:
+def history(*reads: Read, copies: list[Read] | None = None) -> History:
     """Messages 1 to 4, published a second apart: 2 and 3 live 2 s, the others stay; 3 has the key b, the others a."""
     made = History()
     for id, ttl_ms in ((1, None), (2, 2000), (3, 2000), (4, None)):
         made.appended[id] = Publish(
             id, 1, id, ("streamed",), ttl_ms, id * SECOND_US, CONFIRMED, key="b" if id == 3 else "a"
         )
-    made.reads.extend(reads)
+    made.reads.extend([*reads, *(COPIES if copies is None else copies)])
     return made
 
 
@@ -26,6 +27,18 @@ def read(second: float, offset: int, id: int, holder: str = "r", **more: object)
 
 ALL = [read(5, 0, 1), read(5, 1, 2), read(5, 2, 3), read(5, 3, 4)]
 END = [read(90, 0, 1, "f", final=True), read(90, 3, 4, "f", final=True)]
+
+
+def copied(place: int, offset: int, source: str, stream: str = GATHERED, holder: str = "g", **more: object) -> Read:
+    """The message that the stream has at this offset."""
+    from_where = {"source": source, "source_offset": offset} if stream == GATHERED else {}
+    return read(91, place, offset + 1, holder, stream=stream, final=True, **from_where, **more)
+
+
+MIRRORED = [copied(place, place, "", MIRROR, "m") for place in range(4)]
+GATHER = [copied(0, 0, STREAM), copied(1, 1, STREAM), copied(2, 0, MIRROR), copied(3, 2, STREAM), copied(4, 3, STREAM)]
+GATHER += [copied(5, 1, MIRROR), copied(6, 3, MIRROR)]
+COPIES = [*MIRRORED, *GATHER]
 
 
 def marker(second: float, offset: int, key: str = "b") -> Read:
@@ -62,3 +75,26 @@ def test_nothing_is_wrong(reads: list[Read]) -> None:
 )
 def test_something_is_wrong(reads: list[Read], told: str) -> None:
     assert any(told in violation.text for violation in check_streams(history(*reads)))
+
+
+@pytest.mark.parametrize(
+    ("copies", "told"),
+    [
+        ([*MIRRORED[:3], *GATHER], "message 4 was confirmed, and is not in the stream"),
+        ([copied(0, 1, "", MIRROR, "m"), *MIRRORED, *GATHER], "message 2 at offset 0"),
+        ([*MIRRORED, MIRRORED[0], copied(2, 2, "", MIRROR, "n"), *GATHER], "message 2 at offset 1 was next"),
+        ([*MIRRORED, *GATHER[:6]], "message 4 was confirmed, and is not in the stream"),
+        ([*MIRRORED, *GATHER, copied(7, 3, MIRROR)], "offset 3 of mirrored at offset 7 at 91.000000s, for g, behind 3"),
+        ([*MIRRORED, *GATHER, copied(7, 2, MIRROR)], "offset 2 of mirrored at offset 7 at 91.000000s, for g, behind 3"),
+        ([*MIRRORED, *GATHER, copied(7, 9, MIRROR)], "was never published there"),
+        ([*MIRRORED, *GATHER, copied(7, 3, "")], "is from nowhere"),
+        ([*MIRRORED, *GATHER, copied(6, 3, STREAM, holder="h")], "where another one was"),
+        (
+            [*MIRRORED, *GATHER, copied(0, 0, STREAM, holder="h"), copied(2, 0, MIRROR, holder="h")],
+            "message 2 at offset 1 was next",
+        ),
+    ],
+)  # fmt: skip
+def test_j4_something_is_wrong_with_copies(copies: list[Read], told: str) -> None:
+    texts = [violation.text for violation in check_streams(history(*ALL, *END, copies=copies))]
+    assert any(told in text for text in texts), texts

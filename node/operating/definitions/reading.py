@@ -36,6 +36,7 @@ from mayfly.node.catalog.passwords import ALGORITHMS, from_imported
 from mayfly.node.catalog.policies import known_part
 from mayfly.node.catalog.records import CLUSTER_ID_PARAMETER, LimitedKind
 from mayfly.node.catalog.refusals import needs_level
+from mayfly.node.catalog.streams import origins_said
 from mayfly.node.catalog.values import MAX_DEPTH
 from mayfly.node.operating.definitions.names import (
     checked_global_parameter,
@@ -266,10 +267,12 @@ class _Reading:
         for item in self._file.items("vhosts"):
             self._vhost(item)
         for name, read in steps:
-            for item in self._file.items(name):
-                command = read(item)
-                if command is not None:
-                    self._commands.append(Wish(item.place, command))
+            wishes = [
+                Wish(item.place, command)
+                for item in self._file.items(name)
+                if (command := read(item)) is not None
+            ]
+            self._commands += _origins_first(wishes) if name == "queues" else wishes
         self._commands += self._limits
         for item in self._file.items("global_parameters"):
             self._global_parameter(item)
@@ -439,6 +442,27 @@ def _name(item: _Fields, what: str) -> str:
         return checked_name(name, what)
     except ValueError as error:
         raise BadDefinitions(f"{item.where('name')} = {_shown(name)}: {error}") from None
+
+
+def _origins_first(queues: list[Wish]) -> list[Wish]:
+    """The queues of a file in its order, but streams behind those that they copy (RULES J4)."""
+    left = {(wish.command.vhost, wish.command.name): wish for wish in queues if isinstance(wish.command, DeclareQueue)}
+    ordered: list[Wish] = []
+    for first in list(left):
+        pending = [first]
+        while pending:
+            vhost, _ = key = pending[-1]
+            wish = left.get(key)
+            command = None if wish is None else wish.command
+            if wish is None or not isinstance(command, DeclareQueue):
+                pending.pop()
+                continue
+            before = [(vhost, name) for name in origins_said(command.arguments)]
+            waits = [each for each in before if each in left and each not in pending]
+            pending += waits
+            if not waits:
+                ordered.append(left.pop(pending.pop()))
+    return ordered
 
 
 def _permissions(item: _Fields) -> CatalogCommand:

@@ -16,6 +16,7 @@ from mayfly.node.operating.views.queue_counts import QueueCounts
 from mayfly.node.operating.views.queue_views import policies_of
 from mayfly.node.operating.views.rabbitmq_metrics import queue_totals
 from mayfly.node.operating.views.shard_clocks import shard_now
+from mayfly.node.operating.views.stream_copies import CopyLag, copy_lag_steps
 from mayfly.node.shard.counts import COUNTS
 from mayfly.node.shard.expiry_lag import BOUNDS_MS, ExpiryLag
 from mayfly.node.shard.shard import Shard
@@ -244,6 +245,7 @@ def metric_steps(engine: Engine, now_ms: int) -> Iterator[Metric | None]:
     yield from queue_totals(each for id, each in statistics.items() if engine.leads(shards[id].shard_id))
     yield from _clock_metrics(engine, shards, now_ms)
     yield from _outbox_steps(engine, shards, now_ms)
+    yield from _copy_steps(engine, shards)
 
 
 def _delayed(engine: Engine) -> Iterator[Sample]:
@@ -390,6 +392,21 @@ def _outbox_steps(engine: Engine, shards: Mapping[str, Shard], now_ms: int) -> I
         ),
     ]
     yield from metrics
+
+
+def _copy_steps(engine: Engine, shards: Mapping[str, Shard]) -> Iterator[Metric | None]:
+    """How far copies of streams are behind, of those in the shards that are led here; the furthest alone, if many."""
+    rows: list[CopyLag] = []
+    for shard in shards.values():
+        if engine.leads(shard.shard_id):
+            for row in copy_lag_steps(engine, shard):
+                rows.append(row)
+                yield None
+    rows.sort(key=lambda row: -row.offsets)
+    samples: list[Sample] = [
+        ({"vhost": row.vhost, "stream": row.stream, "copy": row.copy}, float(row.offsets)) for row in rows[:LANES_SHOWN]
+    ]
+    yield ("mayfly_stream_copy_lag", "Offsets of a stream that a copy of it has not yet", "gauge", samples)
 
 
 def _one(value: float) -> list[Sample]:

@@ -4,9 +4,10 @@ import base64
 from typing import Any, NamedTuple
 
 from mayfly.node.amqp.content import Content
-from mayfly.node.broker.stream_markers import REASONS, header_of
 from mayfly.node.dead_letter.publisher_headers import as_shown
+from mayfly.node.dead_letter.stream_content import REASONS, header_of
 from mayfly.node.engine.engine import Engine
+from mayfly.node.numbers import STREAM_SOURCE
 from mayfly.node.operating.views.json_tables import shown_properties
 from mayfly.node.operating.views.log_entries import LogEntries
 from mayfly.node.operating.views.queue_counts import shard_here
@@ -21,7 +22,7 @@ from mayfly.node.shard.stream_line import find
 class StreamPart(NamedTuple):
     """A stream now. ``keys`` is -1 where it has no index of them, ``next_expiry_in_ms`` where nothing expires as things
     are. ``expiring``: messages with a deadline of their own. ``expired``, ``removed_by_size`` and ``markers`` count
-    from when it was declared."""
+    from when it was declared. ``copied``: for each stream that it copies, by id, the offset that it wants next."""
 
     first_offset: int
     next_offset: int
@@ -33,6 +34,7 @@ class StreamPart(NamedTuple):
     expired: int
     removed_by_size: int
     markers: int
+    copied: dict[int, int]
 
 
 class LatestPart(NamedTuple):
@@ -56,6 +58,7 @@ def stream_in(engine: Engine, shard_id: int, queue_id: int, now_ms: int) -> Stre
         stream.expiry.count - stream.outdated,
         -1 if due_ms < 0 else max(0, due_ms - shard_now(engine, shard, now_ms).time_ms),
         queue.expired, queue.overflowed, stream.markers,
+        {source - STREAM_SOURCE: received for source, received in queue.received.items() if source >= STREAM_SOURCE},
     )  # fmt: skip
 
 

@@ -1,5 +1,7 @@
 """Streams: each consumer sees each offset, in order, that is there when it is its turn; what stands at an offset stands
 there for everybody; messages with TTLs go, not before their time, and the last of a key leaves a marker (RULES J1-J3).
+A mirror has at each offset what its stream has there, and what a stream has from others comes once and in the order in
+which it is there (J4).
 """
 
 from __future__ import annotations
@@ -9,9 +11,12 @@ from collections.abc import Iterator
 
 from simulation.node.checker.tolerance import Tolerance
 from simulation.node.history import CONFIRMED, History, Read
+from simulation.node.topology import GATHERED, MIRROR, STREAM
 from simulation.simulator import Violation
 
 _MARKER = 0
+_What = tuple[int, str]
+"""A message, or _MARKER and why it is there."""
 
 
 def check_streams(history: History, tolerance: Tolerance | None = None) -> list[Violation]:
@@ -19,30 +24,77 @@ def check_streams(history: History, tolerance: Tolerance | None = None) -> list[
     all that was confirmed and stays is there, of each publisher in its order. That nothing is handed out when its time
     is over is judged with all other deadlines (T5)."""
     tolerance = tolerance or Tolerance()
+    # A mirror has the offsets of its stream: as if it were that.
+    own = [read for read in history.reads if read.stream != GATHERED]
+    gathered = [read for read in history.reads if read.stream == GATHERED]
+    at: dict[int, _What] = {}
     faults = [
-        *_faults_of_reads(history, tolerance), *_faults_of_markers(history, tolerance), *_faults_of_the_end(history)
+        *_faults_of_contents(history, own, at),
+        *_faults_of_gathered(history, gathered, at),
+        *_faults_of_order(history, own, own, tolerance),
+        *_faults_of_order(history, [read for read in own if read.stream == MIRROR], [], None),
+        *_faults_of_order(history, gathered, [], None),
+        *_faults_of_markers(history, own, tolerance),
+        *_faults_of_the_end(history, [read for read in own if read.stream == STREAM]),
+        *_faults_of_the_end(history, [read for read in own if read.stream == MIRROR]),
+        *_faults_of_the_end(history, [read for read in gathered if read.source != MIRROR]),
+        *_faults_of_the_end(history, [read for read in gathered if read.source == MIRROR]),
     ]
     return [Violation("stream", fault) for fault in faults]
 
 
-def _faults_of_reads(history: History, tolerance: Tolerance) -> Iterator[str]:
-    at: dict[int, tuple[int, str]] = {}
+def _what(read: Read) -> _What:
+    return (_MARKER, read.marker) if read.marker else (read.message_id, "")
+
+
+def _faults_of_one(history: History, read: Read) -> Iterator[str]:
+    if not read.marker and read.message_id not in history.appended:
+        yield f"message {read.message_id} at {_where(read)}, was never published there"
+    if read.redelivered:
+        yield f"message {read.message_id} at {_where(read)}, is said to be redelivered"
+
+
+def _faults_of_gathered(history: History, reads: list[Read], at: dict[int, _What]) -> Iterator[str]:
+    """What is from a source is what stands there; each comes once, and in that order. ``at``: what is there."""
+    places: dict[int, Read] = {}
+    for read in reads:
+        yield from _faults_of_one(history, read)
+        first = places.setdefault(read.offset, read)
+        if (first.source, first.source_offset, _what(first)) != (read.source, read.source_offset, _what(read)):
+            yield f"message {read.message_id} at {_where(read)}, where another one was"
+        if read.source not in (STREAM, MIRROR):
+            yield f"message {read.message_id} at {_where(read)}, is from nowhere"
+        if at.get(read.source_offset, _what(read)) != _what(read):
+            yield f"message {read.message_id} at {_where(read)}, is not that of {read.source} at {read.source_offset}"
+    last: dict[str, int] = {}
+    for _, read in sorted(places.items()):
+        if read.source_offset <= last.get(read.source, -1):
+            yield f"offset {read.source_offset} of {read.source} at {_where(read)}, behind {last[read.source]}"
+        last[read.source] = read.source_offset
+
+
+def _faults_of_contents(history: History, reads: list[Read], at: dict[int, _What]) -> Iterator[str]:
+    """Collects what is ``at`` each offset."""
     offsets: dict[int, int] = {}
-    for read in history.reads:
+    for read in reads:
         where = _where(read)
-        what = (_MARKER, read.marker) if read.marker else (read.message_id, "")
-        if not read.marker and read.message_id not in history.appended:
-            yield f"message {read.message_id} at {where}, was never published there"
-        if read.redelivered:
-            yield f"message {read.message_id} at {where}, is said to be redelivered"
+        what = _what(read)
+        yield from _faults_of_one(history, read)
         if at.setdefault(read.offset, what) != what:
             yield f"message {read.message_id} at {where}, where {at[read.offset]} was"
         if not read.marker and offsets.setdefault(read.message_id, read.offset) != read.offset:
             yield f"message {read.message_id} at {where}, was at {offsets[read.message_id]}"
         if read.only_key and read.key != read.only_key:
             yield f"message {read.message_id} at {where}, has the key {read.key}, and {read.only_key} was asked for"
+
+
+def _faults_of_order(
+    history: History, reads: list[Read], others: list[Read], tolerance: Tolerance | None
+) -> Iterator[str]:
+    """Of what these readers or others have seen none is left out; without a tolerance nothing ever leaves."""
+    at = {read.offset: _what(read) for read in (*reads, *others)}
     last: dict[str, Read] = {}
-    for read in history.reads:
+    for read in reads:
         before = last.get(read.holder)
         expected = max(read.begins, 0) if before is None else before.offset + 1
         if read.offset < expected:
@@ -54,12 +106,14 @@ def _faults_of_reads(history: History, tolerance: Tolerance) -> Iterator[str]:
         last[read.holder] = read
 
 
-def _may_miss(history: History, read: Read, message_id: int, tolerance: Tolerance) -> bool:
+def _may_miss(history: History, read: Read, message_id: int, tolerance: Tolerance | None) -> bool:
     """Whether a reader who is given this one next may not have been given that message before."""
     publish = history.appended.get(message_id)
     if publish is None or (read.only_key and publish.key != read.only_key):
         return True
-    return publish.ttl_ms is not None and _may_be_over(publish.invoked_us, publish.ttl_ms, read.at_us, tolerance)
+    if tolerance is None or publish.ttl_ms is None:
+        return False
+    return _may_be_over(publish.invoked_us, publish.ttl_ms, read.at_us, tolerance)
 
 
 def _may_be_over(invoked_us: int, ttl_ms: int, now_us: int, tolerance: Tolerance) -> bool:
@@ -68,16 +122,16 @@ def _may_be_over(invoked_us: int, ttl_ms: int, now_us: int, tolerance: Tolerance
     return now_us - invoked_us >= tolerance.shortest_us(ttl_ms) - tolerance.early_ms * 1_000
 
 
-def _faults_of_markers(history: History, tolerance: Tolerance) -> Iterator[str]:
+def _faults_of_markers(history: History, reads: list[Read], tolerance: Tolerance) -> Iterator[str]:
     """A marker says that no message of its key is left before it, and each time that once."""
     messages: dict[str, dict[int, int]] = defaultdict(dict)
     markers: dict[str, dict[int, Read]] = defaultdict(dict)
-    for read in history.reads:
+    for read in reads:
         if read.marker:
             markers[read.key].setdefault(read.offset, read)
         elif read.message_id in history.appended:
             messages[read.key][read.offset] = read.message_id
-    known = {read.offset for read in history.reads}
+    known = {read.offset for read in reads}
     for key, of_key in markers.items():
         before = -1
         for offset, read in sorted(of_key.items()):
@@ -97,8 +151,8 @@ def _faults_of_markers(history: History, tolerance: Tolerance) -> Iterator[str]:
             before = offset
 
 
-def _faults_of_the_end(history: History) -> Iterator[str]:
-    finals = [read for read in history.reads if read.final]
+def _faults_of_the_end(history: History, reads: list[Read]) -> Iterator[str]:
+    finals = [read for read in reads if read.final]
     if not history.appended:
         return
     # The last reader may have had to begin anew: the last of its consumers counts.

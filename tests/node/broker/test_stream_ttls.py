@@ -282,3 +282,67 @@ def test_j5_refused(client: Any, declared: Any, key: Any, told: str) -> None:
     (closed,) = client.take()
     assert closed.reply_code == 406
     assert told in closed.reply_text
+
+
+def delayed_into_a_stream(client: Any, **arguments: Any) -> None:
+    client.declare("s", arguments={**ALLOWS, **arguments})
+    client.call(
+        1,
+        commands.Exchange.Declare(
+            exchange="later", exchange_type="x-delayed-message", durable=True, arguments={"x-delayed-type": "fanout"}
+        ),
+    )
+    client.call(1, commands.Queue.Bind(queue="s", exchange="later", routing_key=""))
+
+
+def test_j2_what_waits_for_a_delayed_exchange_has_its_ttl_from_when_it_is_due(world: Any, client: Any) -> None:
+    """RULES J2, S3: as an `expiration` counts from then on."""
+    delayed_into_a_stream(client)
+    for body, headers in (("goes", {"Nats-TTL": 5}), ("stays", {"x-ttl": "never"}), ("plain", {})):
+        client.publish(1, "k", body.encode(), exchange="later", headers={"x-delay": 10_000, **headers})
+    world.advance(10_300)
+    assert bodies(client) == ["goes", "stays", "plain"]
+    world.advance(4_500)
+    assert bodies(client) == ["goes", "stays", "plain"]
+    world.advance(600)
+    assert bodies(client) == ["stays", "plain"]
+
+
+@pytest.mark.parametrize("said", ["soon", "0.5s", -1])
+def test_j2_what_is_no_ttl_is_refused_before_it_waits(world: Any, client: Any, said: Any) -> None:
+    """When it is due nobody is there to be told."""
+    delayed_into_a_stream(client)
+    client.call(1, commands.Confirm.Select())
+    client.publish(1, "k", b"m", exchange="later", headers={"x-delay": 1000, "Nats-TTL": said})
+    (nack,) = client.take()
+    assert isinstance(nack, commands.Basic.Nack)
+    world.advance(2000)
+    assert bodies(client) == []
+
+
+def test_j2_what_comes_when_nobody_can_be_told_is_stored(world: Any, client: Any) -> None:
+    """Delayed exchange and dead letters: without the opt-in, or where it is no TTL, the header means nothing. Lost they
+    would be without a word."""
+    delayed_into_a_stream(client)
+    client.declare("plain", arguments=STREAM)
+    dead = {"x-dead-letter-exchange": "", "x-message-ttl": 1000}
+    client.declare("q", arguments={**dead, "x-dead-letter-routing-key": "s"})
+    client.declare("p", arguments={**dead, "x-dead-letter-routing-key": "plain"})
+    for queue in ("q", "p"):
+        for body, ttl in (("goes", "5s"), ("bad", "soon"), ("zero", 0)):
+            client.publish(1, queue, body.encode(), headers={"Nats-TTL": ttl})
+    world.advance(1500)
+    assert bodies(client) == ["goes", "bad", "zero"]
+    assert [each.body for each in read(client, "plain")] == [b"goes", b"bad", b"zero"]
+    world.advance(5500)
+    assert bodies(client) == ["bad", "zero"]
+    assert [each.body for each in read(client, "plain")] == [b"goes", b"bad", b"zero"]
+
+
+def test_j3_what_comes_so_lives_as_long_as_the_markers(world: Any, client: Any) -> None:
+    delayed_into_a_stream(client, **{"x-delete-marker-ttl": "20s"})
+    client.publish(1, "k", b"m", exchange="later", headers={"x-delay": 1000, "Nats-TTL": 5})
+    world.advance(15_000)
+    assert bodies(client) == ["m"]
+    world.advance(7_000)
+    assert [each.properties.headers["x-marker-reason"] for each in read(client)] == ["MaxAge"]

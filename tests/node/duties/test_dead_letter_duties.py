@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 from mayfly.node.catalog import Bind, Catalog, DeclareQueue, QueueDeclared, QueueRecord
 from mayfly.node.catalog.shard_settings import shard_settings
-from mayfly.node.duties.shard_duties import AGAIN_MS, PARKED_REST_MS, ShardDuties
+from mayfly.node.duties.progress import AGAIN_MS
+from mayfly.node.duties.shard_duties import PARKED_REST_MS, ShardDuties
 from mayfly.node.limits import DEAD_LETTERS_PER_ENTRY, DEAD_LETTERS_ROUTED_AHEAD, ROUTING_STEPS_PER_TURN
 from mayfly.node.shard import commands
 from mayfly.node.shard.room import ANY_ROOM, Room

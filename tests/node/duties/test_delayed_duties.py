@@ -18,7 +18,8 @@ from mayfly.node.catalog import (
     Unbind,
 )
 from mayfly.node.catalog.shard_settings import shard_settings
-from mayfly.node.duties.shard_duties import AGAIN_MS, ShardDuties
+from mayfly.node.duties.progress import AGAIN_MS
+from mayfly.node.duties.shard_duties import ShardDuties
 from mayfly.node.shard import commands
 from mayfly.node.shard.room import ANY_ROOM, Room
 from mayfly.node.shard.shard import Shard

@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 from mayfly.node.catalog import SetPermissions
 from mayfly.node.command_line import main
 from tests.node.http.real_node import NOT_FOUND, Node
+from tests.waiting import wait_for
 
 PATH = "/api/mayfly/queues/%2F/mine%20s/stream"
 ARGUMENTS: dict[str, Any] = {"x-queue-type": "stream", "x-allow-msg-ttl": True, "x-delete-marker-ttl": "1h"}
@@ -52,7 +53,7 @@ def test_j5_what_a_stream_has(node: Node, stream: str) -> None:
     assert 7_100_000 < shown.pop("next_expiry_in_ms") <= 7_200_000
     assert shown == {
         "first_offset": 0, "next_offset": 4, "messages": 4, "message_bytes": 15, "keys": 2, "expiring": 1, "expired": 0,
-        "removed_by_size": 0, "markers": 0,
+        "removed_by_size": 0, "markers": 0, "origins": [], "copies": [],
     }
     assert json.loads(command(node, "show", stream, "--json").output)["next_offset"] == 4
     assert "next offset: 4" in command(node, "show", stream).output
@@ -80,7 +81,7 @@ def test_j3_a_message_is_deleted_by_its_offset(node: Node, stream: str) -> None:
         "Nats-Marker-Reason": "Remove", "x-marker-reason": "Remove", "Nats-TTL": "1h0m0s", "x-ttl": "1h0m0s",
     }
     assert node.ask("DELETE", PATH + "/messages/2")[0] == 404
-    for offset in ("x", "-1", "1" * 30):
+    for offset in ("x", "-1", "1" * 30, "0" * 20 + "3", str(1 << 63)):
         assert node.ask("DELETE", f"{PATH}/messages/{offset}")[0] == 400
     assert command(node, "delete-message", stream, "0").output == "the message at offset 0 is deleted\n"
     assert command(node, "delete-message", stream, "0").exit_code == 1
@@ -115,3 +116,27 @@ def test_j5_streams_without_keys_and_queues(node: Node) -> None:
     node.channel.queue_declare("mine s", durable=True)
     assert "is no stream" in node.ask("GET", PATH)[1]["reason"]
     node.channel.queue_delete("mine s")
+
+
+def test_j4_how_far_copies_are(node: Node, stream: str) -> None:
+    """Of streams that the user may read; metrics have it, too."""
+    for name, arguments in (("mine m", {"x-mirror": stream}), ("other", {"x-sources": [stream]})):
+        node.channel.queue_declare(name, durable=True, arguments={"x-queue-type": "stream", **arguments})
+    done = {"copied_to": 4, "lag": 0}
+
+    def all_is_there() -> bool:
+        return node.ask("GET", PATH)[1]["copies"] == [{"name": "mine m", **done}, {"name": "other", **done}]
+
+    wait_for(all_is_there, "both copies")
+    assert node.ask("GET", PATH, "mine")[1]["copies"] == [{"name": "mine m", **done}]
+    found = node.ask("GET", "/api/mayfly/queues/%2F/mine%20m/stream")[1]
+    assert (found["origins"], found["next_offset"], found["messages"]) == ([{"name": stream, **done}], 4, 4)
+    assert f"copies {stream}: 0 behind" in command(node, "show", "mine m").output
+    assert "copied by mine m: 0 behind" in command(node, "show", stream).output
+    lags = [line for line in node.text("/metrics").splitlines() if line.startswith("mayfly_stream_copy_lag{")]
+    assert sorted(line.rsplit(" ", 1)[1] for line in lags) == ["0.0", "0.0"]
+    node.channel.queue_delete(stream)
+    found = node.ask("GET", "/api/mayfly/queues/%2F/mine%20m/stream")[1]
+    assert (found["origins"], found["messages"]) == ([{"name": stream, "copied_to": None, "lag": None}], 4)
+    for name in ("mine m", "other"):
+        node.channel.queue_delete(name)

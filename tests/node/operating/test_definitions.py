@@ -556,3 +556,21 @@ def test_what_is_wrong_is_named_and_nothing_is_done(path: str, value: object, te
 def test_no_definitions_at_all(data: bytes) -> None:
     with pytest.raises(BadDefinitions):
         read_definitions(data)
+
+
+def test_j4_streams_come_behind_those_that_they_copy() -> None:
+    """Wherever they stand in a file; the rest stays in its order, and circles are refused when they are declared."""
+    queues = [
+        {"vhost": "/", "name": name, "durable": True, "arguments": {"x-queue-type": "stream", **more}}
+        for name, more in (
+            ("c", {"x-mirror": "b"}), ("a", {}), ("d", {"x-sources": ["a", "c"]}), ("b", {"x-sources": ["e"]}),
+            ("e", {}),
+        )
+    ]  # fmt: skip
+    catalog = Catalog(2)
+    catalog._state.level = LEVEL_STREAMS
+    imported(catalog, {"vhosts": [{"name": "/"}], "queues": queues})
+    assert [queue.name for queue in catalog.queues("/")] == ["e", "b", "c", "a", "d"]
+    assert read_definitions(json.dumps(definitions_of(catalog)).encode())
+    circle = [{**queues[0], "arguments": {"x-queue-type": "stream", "x-mirror": "c"}}]
+    assert len(read_definitions(json.dumps({"vhosts": [{"name": "/"}], "queues": circle}).encode()).commands) == 2

@@ -44,6 +44,17 @@ def test_a_message_counts_with_the_body_that_is_elsewhere(driver: Driver) -> Non
     assert driver.ready(1) == 2 and driver.shard.statistics().ready_bytes == 2 * len(BODY)
 
 
+def test_j2_so_does_one_with_a_ttl_in_streams(driver: Driver) -> None:
+    driver.create(2, is_stream=True)
+    parts: list[bytes] = []
+    commands.encode_publish_kept(parts, [2, 1], commands.NO_TTL, KEY, b"header", BODY, None, 5_000)
+    apply_without(driver, b"".join(parts), len(BODY), len(BODY))
+    assert driver.ready(1) == driver.ready(2) == 1
+    driver.pass_ms(5_000)
+    driver.tick()
+    assert driver.ready(1) == 1 and driver.ready(2) == 0
+
+
 @pytest.mark.parametrize(
     ("batch", "missing", "beyond"),
     [

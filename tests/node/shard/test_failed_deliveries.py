@@ -12,7 +12,7 @@ from mayfly.cluster.versions import (
     SHARD_SNAPSHOT_WITHOUT_WINDOWS,
 )
 from mayfly.node.duties.contents import content_of
-from mayfly.node.duties.shard_duties import AGAIN_MS
+from mayfly.node.duties.progress import AGAIN_MS
 from mayfly.node.shard import commands
 from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.message import DELIVERED_ELSEWHERE, FAILED, GIVEN_BACK

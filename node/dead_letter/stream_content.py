@@ -1,18 +1,23 @@
-"""Markers as they are delivered (RULES J3). A shard keeps of one its key, its TTL and why it is there; its headers,
-from which receivers know it, are made here. NATS ADR-43 has the names.
+"""Content headers of what is in streams, as receivers see them and other streams get them (RULES J3, J4).
+
+A shard keeps of a marker its key, its TTL and why it is there; its headers, from which receivers know it, are made
+here. NATS ADR-43 has the names.
 """
 
 import struct
 from functools import lru_cache
 from typing import Final
 
+from mayfly.node.amqp.content import property_span, replace_properties
 from mayfly.node.amqp.field_table import FieldTable, long_string
-from mayfly.node.catalog.stream_ttls import duration_text
 from mayfly.node.content_header import HEADERS
 from mayfly.node.shard.message import MAX_AGE, PURGE, REMOVE, Message
+from mayfly.node.shard.stream_ttls import duration_text
 
 REASON: Final = "x-marker-reason"
 NATS_REASON: Final = "Nats-Marker-Reason"
+SOURCE: Final = "x-stream-source"
+"""From which stream a message has come, and at which offset it is there: "NAME OFFSET"."""
 _TTLS: Final = ("Nats-TTL", "x-ttl")
 REASONS: Final = {MAX_AGE: "MaxAge", REMOVE: "Remove", PURGE: "Purge"}
 _BASIC: Final = 60
@@ -37,3 +42,12 @@ def _marker_header(reason: int, ttl_ms: int) -> bytes:
     for name in _TTLS:
         headers.set(name, long_string(duration_text(ttl_ms)))
     return _HEAD.pack(_BASIC, 0, 0, HEADERS) + headers.encode()
+
+
+def with_source(header: bytes, stream: str, offset: int) -> bytes:
+    """The content header of a message that comes from this offset of another stream, instead of what it says of an
+    earlier one."""
+    start, stop = property_span(header, HEADERS)
+    table = FieldTable() if start < 0 else FieldTable.of_checked(header[start:stop])
+    table.set(SOURCE, long_string(f"{stream} {offset}"))
+    return replace_properties(header, {HEADERS: table.encode()})

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from mayfly.node.catalog.stream_ttls import MOST_MS, duration_ms, duration_text, marker_ttl_ms, message_ttl_ms
 from mayfly.node.shard.dialect import NEVER_TTL
 from mayfly.node.shard.message import NO_TTL
+from mayfly.node.shard.stream_ttls import MOST_MS, duration_ms, duration_text, marker_ttl_ms, message_ttl_ms
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,39 @@
+"""How far what one shard sends to a queue of another has come: items of a lane, messages of a stream."""
+
+from typing import Final
+
+AGAIN_MS: Final = 1000
+"""What is on its way for so long without an effect is given again."""
+
+
+class Progress:
+    """What was sent and, of lanes, settled, by sequence; and since when nothing has moved.
+
+    ``wanted``: the first that the target has not, as far as is known here. ``probing``: what was sent did not arrive,
+    so one message at a time goes until one does.
+    """
+
+    __slots__ = ("moved_ms", "probing", "sent", "settled", "target_shard", "wanted")
+
+    def __init__(self, target_shard: int, wanted: int, now_ms: int) -> None:
+        self.target_shard = target_shard
+        self.wanted = wanted
+        self.sent = wanted - 1
+        self.settled = 0
+        self.moved_ms = now_ms
+        self.probing = False
+
+    def wants(self, wanted: int, now_ms: int) -> None:
+        """All before this one is there."""
+        if wanted > self.wanted:
+            self.wanted, self.moved_ms, self.probing = wanted, now_ms, False
+
+    def is_stalled(self, now_ms: int) -> bool:
+        """Whether nothing has moved for a while."""
+        return now_ms - self.moved_ms >= AGAIN_MS
+
+    def go_on(self, stalled: bool, now_ms: int) -> None:
+        """More is to be sent; if it is stalled, or the target has more than was sent, from what is wanted on."""
+        if self.sent < self.wanted - 1 or stalled:
+            self.probing = self.probing or self.sent >= self.wanted
+            self.sent, self.moved_ms = self.wanted - 1, now_ms

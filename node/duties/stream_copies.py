@@ -1,0 +1,150 @@
+"""What the leader of a shard does for streams that copy those which are here (RULES J4).
+
+    a stream has what a copy of it has not   -> TRANSFER_COPIES to the copy's shard, which may be this one
+
+Nothing is kept for it: a stream keeps its messages anyway, and how far a copy has come stands in the copy, in the same
+entry as what came. So a new leader here asks there and goes on, and nothing is lost or doubled with either.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from mayfly.node.catalog import QueueRecord
+from mayfly.node.catalog.streams import origins_of
+from mayfly.node.dead_letter.stream_content import header_of, with_source
+from mayfly.node.duties.port import DutyPort
+from mayfly.node.duties.progress import Progress
+from mayfly.node.limits import DEAD_LETTERS_PER_ENTRY, TRANSFER_BYTES
+from mayfly.node.numbers import stream_source
+from mayfly.node.shard import commands
+from mayfly.node.shard.message import Message
+from mayfly.node.shard.queue import Queue
+from mayfly.node.shard.shard import Shard
+from mayfly.node.shard.stream import Stream
+from mayfly.node.shard.stream_line import Unpacked, read
+
+_UNDER_WAY: Final = 8
+"""Commands for one copy that were sent and not yet seen to be there: bounds what is in memory of them, and the time of
+one look."""
+
+_NOWHERE: Final = -1
+
+
+class _Feed:
+    """From one stream to one copy of it. ``ends``: the last sequences of what was sent and has not arrived."""
+
+    __slots__ = ("copy", "ends", "origin", "progress", "unpacked")
+
+    def __init__(self, origin: QueueRecord, copy: QueueRecord, now_ms: int) -> None:
+        self.origin = origin
+        self.copy = copy
+        self.progress = Progress(copy.shard, 1, now_ms)
+        self.ends: deque[int] = deque()
+        self.unpacked = Unpacked()
+
+
+class StreamCopies:
+    """The duty for one shard."""
+
+    def __init__(
+        self, shard: Shard, port: DutyPort, entry: Callable[[int], bytes], clock: Callable[[int], int]
+    ) -> None:
+        """As of `ShardDuties`."""
+        self._shard = shard
+        self._port = port
+        self._catalog = port.catalog
+        self._entry = entry
+        self._clock = clock
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew."""
+        self._feeds: dict[tuple[int, int], _Feed] = {}
+        self._routing_version = -1
+        self.lags: bool = False
+        """Whether a copy has not all that there is, so that what other shards apply matters here."""
+
+    def perform(self, now_ms: int) -> None:
+        """Send what copies have not."""
+        if self._routing_version != self._catalog.routing_version:
+            self._routing_version = self._catalog.routing_version
+            self._find_feeds(now_ms)
+        self.lags = False
+        for feed in self._feeds.values():
+            queue = self._shard.queue(feed.origin.id)
+            if queue is not None and queue.stream is not None:
+                self._feed(feed, queue, queue.stream, now_ms)
+
+    def _find_feeds(self, now_ms: int) -> None:
+        copying = self._catalog.copying_streams()
+        if not copying and not self._feeds:
+            return
+        before, self._feeds = self._feeds, {}
+        for copy in copying:
+            for name in origins_of(copy.settings):
+                origin = self._catalog.queue(copy.vhost, name)
+                if origin is not None and origin.shard == self._shard.shard_id:
+                    key = (origin.id, copy.id)
+                    self._feeds[key] = before.get(key) or _Feed(origin, copy, now_ms)
+
+    def _feed(self, feed: _Feed, queue: Queue, stream: Stream, now_ms: int) -> None:
+        copy = feed.copy
+        source = stream_source(feed.origin.id)
+        received = self._port.received_up_to(copy.shard, copy.id, source)
+        # A sequence is an offset plus 1.
+        last = stream.next_offset
+        if received >= last:
+            return
+        self.lags = True
+        if self._port.room(copy.shard, copy.id, source, 0).messages <= 0 or received < 0:
+            return  # It is not known yet what is there, or the copy is still to be made.
+        progress = feed.progress
+        progress.wants(received + 1, now_ms)
+        while feed.ends and feed.ends[0] <= received:
+            feed.ends.popleft()
+        progress.go_on(progress.is_stalled(now_ms), now_ms)
+        if progress.sent < progress.wanted:
+            feed.ends.clear()
+        most = 1 if progress.probing else DEAD_LETTERS_PER_ENTRY
+        while progress.sent < last and len(feed.ends) < (1 if progress.probing else _UNDER_WAY):
+            items, end = self._some(feed, queue, stream, progress.sent, most)
+            command = commands.encode_transfer_copies(
+                source, copy.id, progress.sent + 1, end, self._clock(now_ms), items
+            )
+            self._port.transfer(copy.shard, command)
+            progress.sent = end
+            feed.ends.append(end)
+
+    def _some(
+        self, feed: _Feed, queue: Queue, stream: Stream, offset: int, most: int
+    ) -> tuple[list[tuple[Message, commands.LetterContent]], int]:
+        """The next messages from this offset on, at most so many, and up to which sequence that is all there is."""
+        items: list[tuple[Message, commands.LetterContent]] = []
+        size = 0
+        index, data = _NOWHERE, b""
+        while len(items) < most and size < TRANSFER_BYTES:
+            messages = read(queue.ready, feed.unpacked, offset, most - len(items))
+            if not messages:
+                return items, stream.next_offset
+            for message in messages:
+                if message.index != index:
+                    index, data = message.index, self._entry(message.index)
+                items.append((message, _content(feed, data, message)))
+                offset = message.stream_offset + 1
+                size += message.content_length
+                if size >= TRANSFER_BYTES:
+                    break
+        return items, offset
+
+
+def _content(feed: _Feed, data: bytes, message: Message) -> commands.LetterContent:
+    """A message as it comes to the copy; one that is no mirror says where it is from."""
+    key_end = message.offset + message.key_length
+    body_at = key_end + message.header_length
+    header = header_of(message, data)
+    if feed.copy.settings.mirror is None:
+        header = with_source(header, feed.origin.name, message.stream_offset)
+    return commands.LetterContent(
+        data[message.offset : key_end], header, data[body_at : body_at + message.body_length]
+    )
