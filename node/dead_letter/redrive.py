@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from mayfly.node.amqp.content import HEADERS, Content, property_span, replace_properties, short_string
+from mayfly.node.amqp.content import Content, property_span, replace_properties, short_string
 from mayfly.node.amqp.field_table import (
     ARRAY,
     BOOLEAN,
@@ -26,6 +26,7 @@ from mayfly.node.amqp.field_table import (
     table_to_python,
 )
 from mayfly.node.catalog import Catalog, QueueRecord
+from mayfly.node.content_header import HEADERS
 from mayfly.node.dead_letter.death_headers import (
     REDRIVE_COUNT,
     REDRIVE_DEATHS,

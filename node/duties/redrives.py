@@ -17,10 +17,10 @@ from mayfly.node.dead_letter import RedriveDecision, RedriveRouter, RedriveTerms
 from mayfly.node.duties.port import DutyPort
 from mayfly.node.duties.redrive_judge import MOVES, NOT_ITS_OWN, Judged, RedriveJudge
 from mayfly.node.limits import (
-    DEAD_LETTER_ROUTING_STEPS,
     DEAD_LETTERS_PER_ENTRY,
     DEAD_LETTERS_ROUTED_AHEAD,
     REDRIVE_LOOKS,
+    ROUTING_STEPS_PER_TURN,
     TRANSFER_BYTES,
 )
 from mayfly.node.shard import commands
@@ -180,10 +180,10 @@ class Redrives:
         going: list[Redriven] = []
         stayed = redrive.stayed
         looked = size = 0
-        before = self._catalog.routing_steps(queue.vhost)
+        before = self._catalog.routing_steps
         while looked < self.looks and len(going) < most and size < TRANSFER_BYTES:
             message = progress.next()
-            if message is None or self._catalog.routing_steps(queue.vhost) - before >= DEAD_LETTER_ROUTING_STEPS:
+            if message is None or self._catalog.routing_steps - before >= ROUTING_STEPS_PER_TURN:
                 break
             progress.at += 1
             looked += 1

@@ -10,9 +10,11 @@ from __future__ import annotations
 from datetime import UTC, tzinfo
 from typing import Final, NamedTuple
 
-from mayfly.node.amqp.content import MESSAGE_ID, Content
-from mayfly.node.amqp.field_table import LONG_STRING, VOID, FieldTable, FieldValue, to_python
 from mayfly.node.catalog.stream_ttls import MOST_MS, duration_ms
+
+from mayfly.node.amqp.content import Content
+from mayfly.node.amqp.field_table import LONG_STRING, VOID, FieldTable, FieldValue, to_python
+from mayfly.node.content_header import MESSAGE_ID
 from mayfly.node.recurrence.cron import Cron, CronFault, cron_of
 from mayfly.node.recurrence.zones import zone_named
 

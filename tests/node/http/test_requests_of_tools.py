@@ -193,8 +193,8 @@ def test_the_check_of_the_datadog_agent(node: Node) -> None:
         assert {"node", "name", "vhost", "policy"} <= queue.keys()
         assert len(read(node, f"/api/queues/%2F/{queue['name']}/bindings")) >= 1
     (member,) = read(node, "/api/nodes")
-    numbers = ("fd_used", "disk_free", "mem_used", "mem_limit", "run_queue", "sockets_used", "running", "mem_alarm")
-    assert all(float(member[field]) >= 0 for field in (*numbers, "disk_free_alarm"))
+    gauges = ("fd_used", "disk_free", "mem_used", "mem_limit", "run_queue", "sockets_used", "running", "mem_alarm")
+    assert all(float(member[field]) >= 0 for field in (*gauges, "disk_free_alarm"))
     assert len(member["partitions"]) == 0
     assert {"vhost", "state"} <= read(node, "/api/connections")[0].keys()
     assert read(node, "/api/vhosts/%2F/connections")[0]["vhost"] == "/"
@@ -290,7 +290,7 @@ def test_rabbitmqadmin_v2_reads_every_list(node: Node) -> None:
                 found = {name: row.get(name) for name in fields}
                 wrong = {
                     name: value for name, value in found.items()
-                    if type(value) is not fields[name] or (fields[name] is NUMBER and not 0 <= value < 2**63)
+                    if type(value) is not fields[name] or (isinstance(value, NUMBER) and not 0 <= value < 2**63)
                 }  # fmt: skip
                 assert not wrong, (path, wrong)
     finally:

@@ -43,7 +43,7 @@ def copies(
 
 
 def a_mirror(**settings: object) -> Driver:
-    return one_stream(piece=4, is_mirror=True, **settings)
+    return one_stream(4, 2000, is_mirror=True, **settings)
 
 
 def bodies(driver: Driver, start: Start | None = None) -> list[tuple[int, str]]:
