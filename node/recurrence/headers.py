@@ -10,13 +10,12 @@ from __future__ import annotations
 from datetime import UTC, tzinfo
 from typing import Final, NamedTuple
 
-from mayfly.node.catalog.stream_ttls import MOST_MS, duration_ms
-
 from mayfly.node.amqp.content import Content
 from mayfly.node.amqp.field_table import LONG_STRING, VOID, FieldTable, FieldValue, to_python
 from mayfly.node.content_header import MESSAGE_ID
 from mayfly.node.recurrence.cron import Cron, CronFault, cron_of
 from mayfly.node.recurrence.zones import zone_named
+from mayfly.node.shard.stream_ttls import MOST_MS, duration_ms
 
 SCHEDULE: Final = "x-schedule"
 TIME_ZONE: Final = "x-schedule-time-zone"

@@ -44,7 +44,7 @@ FOLDERS: Final[dict[str, Folder]] = {
     "node/catalog": Folder(PURE, ("cluster/group", "cluster/host", "node/amqp", "node/shard")),
     "node/oauth": Folder(PURE, ("node/catalog",)),
     "node/dead_letter": Folder(PURE, ("node/amqp", "node/catalog", "node/shard")),
-    "node/recurrence": Folder(PURE, ("node/amqp", "node/catalog")),
+    "node/recurrence": Folder(PURE, ("node/amqp", "node/shard")),
     "node/broker": Folder(
         PURE,
         (
