@@ -1,6 +1,7 @@
 """What the leader of a shard does for a queue that is to move to another one, or has come from one.
 
-    the catalog says that it is to move   -> MOVE_OUT, unless dead letters before its own are held up         (RULES D7)
+    the catalog says that it is to move   -> MOVE_OUT, unless dead letters before its own are held up (RULES D7), and
+                                             once a redrive of it is over (R1)
     it is there, with all that was in it  -> QueueMoved in the catalog: publishers go there from then on
 
 What is between is seen to with the shard's lanes (`node.duties.shard_duties`). A queue that refuses publishes is said
@@ -72,7 +73,7 @@ class QueueMoves:
                 if self._is_there(record, queue):
                     self._given_ms[record.id] = now_ms
                     self._port.queue_moved(record.id, record.shard, record.moving_to)
-            else:
+            elif not queue.is_redriven:
                 self._given_ms[record.id] = now_ms - AGAIN_MS + _LOST_MS
                 if not self._waits(queue, now_ms):
                     self._give(commands.encode_move_out(record.id, record.moving_to))

@@ -45,7 +45,7 @@ def move_out(state: State, queue_id: int, target_shard: int) -> None:
         return
     if queue is None or queue.has_left or queue.is_arriving or queue.stream is not None:
         return
-    if queue.redrive is not None and queue.redrive.is_active:
+    if queue.is_redriven:
         return
     lane = state.outbox.lane(target_shard, queue_id)
     if queue.returns or len(lane.items) > state.returned_per_entry:

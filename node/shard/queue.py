@@ -342,6 +342,12 @@ class Queue(Counts):
         return self.settings.allow_schedule and self.stream is None
 
     @property
+    def is_redriven(self) -> bool:
+        """Whether a redrive of it is running or paused."""
+        redrive = self.redrive
+        return redrive is not None and redrive.is_active
+
+    @property
     def retries(self) -> Retries | None:
         """How what comes back waits (RULES S5); None if it does not."""
         return retries_of(self.settings) if self.settings.retry_ways and self.stream is None else None

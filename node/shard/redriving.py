@@ -59,7 +59,7 @@ def _start(state: State, queue_id: int, terms: bytes, per_second: int) -> Result
     elsewhere = not_all_here(state, queue)
     if elsewhere is not None:
         return elsewhere
-    if queue.redrive is not None and queue.redrive.is_active:
+    if queue.is_redriven:
         return Refused(IN_USE)
     if queue.stream is not None or queue.settings.delays or queue.returns:
         return Refused(NOT_READY)
