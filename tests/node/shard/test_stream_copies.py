@@ -42,7 +42,7 @@ def copies(
     return encode_transfer_copies(source, queue, first + 1, last + 1, now_ms, items)
 
 
-def a_mirror(**settings: object) -> Driver:
+def a_mirror(**settings: Any) -> Driver:
     return one_stream(piece=4, is_mirror=True, **settings)
 
 
