@@ -125,7 +125,8 @@ def test_j4_how_far_copies_are(node: Node, stream: str) -> None:
     done = {"copied_to": 4, "lag": 0}
 
     def all_is_there() -> bool:
-        return bool(node.ask("GET", PATH)[1]["copies"] == [{"name": "mine m", **done}, {"name": "other", **done}])
+        copies: list[dict[str, Any]] = node.ask("GET", PATH)[1]["copies"]
+        return copies == [{"name": "mine m", **done}, {"name": "other", **done}]
 
     wait_for(all_is_there, "both copies")
     assert node.ask("GET", PATH, "mine")[1]["copies"] == [{"name": "mine m", **done}]

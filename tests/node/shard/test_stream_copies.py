@@ -42,8 +42,8 @@ def copies(
     return encode_transfer_copies(source, queue, first + 1, last + 1, now_ms, items)
 
 
-def a_mirror(**settings: object) -> Driver:
-    return one_stream(4, 2000, is_mirror=True, **settings)
+def a_mirror(**settings: Any) -> Driver:
+    return one_stream(piece=4, is_mirror=True, **settings)
 
 
 def bodies(driver: Driver, start: Start | None = None) -> list[tuple[int, str]]:
