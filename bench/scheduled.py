@@ -38,7 +38,9 @@ EXCHANGE: Final = "scheduled-later"
 _STAMP: Final = struct.Struct(">d")
 """In bodies: when the message is due, by the wall clock."""
 _HEADER: Final = struct.Struct(">q")
-_LAG: Final = re.compile(r'^mayfly_expiry_lag_seconds_bucket\{(?:.*,)?le="([^"]+)"\} (\S+)$', re.MULTILINE)
+_LAG: Final = re.compile(
+    r'^mayfly_expiry_lag_seconds_bucket\{(?:[^}]*,)?le="([^"]+)"[^}]*\} (\S+)$', re.MULTILINE
+)
 
 
 def due_content(body: bytes, header: str, ms: int, message_id: str) -> bytes:
