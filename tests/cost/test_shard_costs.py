@@ -483,14 +483,6 @@ def tell_next_times(world: World) -> Callable[[], object]:
     return by_leader(world, world.c.encode_next_times([(BIG, digest, world.time_ms, world.time_ms + 60_000)]))
 
 
-@act("EXPIRE_DUE")
-def make_what_recurs_and_is_due(world: World) -> Callable[[], object]:
-    world.lead(world.update([BIG], allow_schedule=True))
-    world.entry(world.publish_recurring(BIG, "mine", 1))
-    world.time_ms += 1_000
-    return by_leader(world, world.c.encode_expire_due())
-
-
 @act("PUBLISH_KEPT")
 def publish_kept(world: World) -> Callable[[], object]:
     world.ensure_stream()
@@ -930,7 +922,7 @@ GROWS: Final[dict[tuple[str, str], str]] = {
     (command, burden): LOOKS_AT_EACH_RUN
     for command in (
         "PUBLISH_LATER: publish_later", "PUBLISH_LATER: publish_that_recurs_instead_of_another",
-        "NEXT_TIMES: tell_next_times", "EXPIRE_DUE: make_what_recurs_and_is_due",
+        "NEXT_TIMES: tell_next_times",
     )
     for burden in (
         "scheduled", "equal_ids", "delayed", "due_delayed",
