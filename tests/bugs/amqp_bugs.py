@@ -247,7 +247,7 @@ LOGIN_BUGS = [
         "logs the password of a refused login",
         "node/broker/login.py",
         'login of %r refused: %s", self._client.name, named, why)',
-        'login of %r refused: %s", self._client.name, named, event.password)',
+        'login of %r refused: %s", self._client.name, event.username, event.password)',
         "tests/node/broker/test_secrets.py::test_no_password_is_logged",
         "wrong-needle-2",
     ),
