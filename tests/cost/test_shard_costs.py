@@ -750,7 +750,8 @@ def redrive(world: World, place: Callable[[list[Any]], Any]) -> Callable[[], obj
     content = world.c.LetterContent(b"\0\1k", b"h", b"body")
     index, offset = (1, 0) if it is None else (it.index, it.offset)
     redriven = [world.modules.redrives.Redriven(index, offset, (BESIDE,), (), content)]
-    redrive_id = world.shard.queue(BIG).redrive.redrive_id
+    started = world.shard.queue(BIG).redrive
+    redrive_id = 1 if started is None else started.redrive_id  # The queue of a delayed exchange has none.
     at = world.modules.redrive.Place(False, 0, 0, 0)
     return by_leader(world, world.modules.redrives.encode_redrive(BIG, redrive_id, 1, redriven, 0, at, False))
 
@@ -920,13 +921,8 @@ GROWS: Final[dict[tuple[str, str], str]] = {
     )
 } | {
     (command, burden): LOOKS_AT_EACH_RUN
-    for command in (
-        "PUBLISH_LATER: publish_later", "PUBLISH_LATER: publish_that_recurs_instead_of_another",
-        "NEXT_TIMES: tell_next_times",
-    )
-    for burden in (
-        "scheduled", "equal_ids", "delayed", "due_delayed",
-    )
+    for command in ("PUBLISH_LATER: publish_that_recurs_instead_of_another", "NEXT_TIMES: tell_next_times")
+    for burden in ("scheduled", "equal_ids", "delayed")
 } | {
     ("EXPIRE_DUE: expire_anywhere", burden): "looks at each piece of packed messages: of hundreds, but here of one"
     for burden in ("ready", "priority_levels", "late", "much_returning", "sources", "scattered_deadlines")

@@ -34,7 +34,7 @@ def asked(node: StubNode, path: str, kind: Kind) -> tuple[int, Any]:
     own = node.clients
     port = SimpleNamespace(sees_all=lambda user: True, clients=own.some, count_clients=own.count, client=own.one)
     handle = ClientPages(cast(ClientsPort, port)).handlers()[f"{kind}.list"]
-    user = cast(User, SimpleNamespace(name="guest"))
+    user = cast(User, SimpleNamespace(name="guest", who="guest"))
 
     async def answered() -> web.Response:
         return await handle(make_mocked_request("GET", path), user)
