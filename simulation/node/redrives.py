@@ -122,6 +122,8 @@ class RedrivingOperator:
         """What was dead at the preview, in order."""
         self.ahead: PreviewPart | None = None
         self.redrive_id = 0
+        self._starts = 0
+        """How often it was asked for one: more than one may have run where the first was not answered in time."""
 
     def start(self) -> None:
         """Begin."""
@@ -154,6 +156,9 @@ class RedrivingOperator:
         seen = self._seen(DEAD)
         if seen is None or now_us - self._asked_us < _AGAIN_US:
             return
+        redrive = seen.queue.redrive
+        if redrive is not None:
+            self.redrive_id = redrive.redrive_id
         if self.redrive_id:
             self._change(seen)
         elif self._buried.is_done() and self._is_steady(seen, now_us):
@@ -176,6 +181,7 @@ class RedrivingOperator:
             self.ahead = next(step for step in steps if step is not None)
         except (CorruptStore, LookupError):
             return  # a disk that has lost something: its node finds out before long
+        self._starts += 1
         self._ask(record, encode_start_redrive(record.id, self._terms, self._rate))
 
     def _change(self, seen: _Seen) -> None:
@@ -249,7 +255,7 @@ class RedrivingOperator:
             faults.append(f"{picked} were to move in this order, and {moved} have")
         if [number for number in left if number in known] != [number for number in self.before if not number % 3]:
             faults.append(f"{left} are left of {self.before}")
-        if redrive.moved != len(moved):
+        if redrive.moved != len(moved) and self._starts == 1:
             faults.append(f"{redrive.moved} are said to have moved, and {len(moved)} have")
         if self.ahead.moves != len(picked) or len(self.ahead.rows) != len(picked):
             faults.append(f"the preview has said {self.ahead.moves}, and {len(picked)} were to move")
