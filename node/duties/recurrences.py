@@ -44,11 +44,13 @@ class Recurrences:
 
     def perform(self, now_ms: int) -> None:
         """Decide what is to be decided."""
-        waiting = self._shard.undecided(DECIDED_PER_LOOK)
+        # Behind those that were given, or that can't be decided here, there may be others.
+        waiting = self._shard.undecided(DECIDED_PER_LOOK + len(self._given_ms))
         if not waiting:
             self._given_ms.clear()
             return
         times: list[tuple[int, bytes, int, int]] = []
+        looked_at = 0
         given_ms: dict[tuple[int, int, int, int], int] = {}
         for queue_id, message in waiting:
             which = (queue_id, message.index, message.offset, message.enqueued_ms)
@@ -56,6 +58,9 @@ class Recurrences:
             if now_ms - before_ms < AGAIN_MS:
                 given_ms[which] = before_ms
                 continue
+            if looked_at == DECIDED_PER_LOOK:
+                continue
+            looked_at += 1
             given_ms[which] = now_ms
             decided = self._decide(queue_id, message)
             if decided is not None:
@@ -75,6 +80,8 @@ class Recurrences:
             recurrence = recurrence_of(Content(key, header, b""))
             if recurrence is not None and recurrence.cron is not None:
                 next_ms = recurrence.cron.next_ms(after_ms, recurrence.zone)
+                if next_ms is None:
+                    self._tell(queue_id, message, "its expression names no time within ten years")
         except BadRecurrence as fault:
             self._tell(queue_id, message, str(fault))
         if next_ms is None:

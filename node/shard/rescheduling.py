@@ -13,7 +13,7 @@ from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.message import Message
 from mayfly.node.shard.packing import NUMBER_BYTES, unpack_numbers
 from mayfly.node.shard.queue import Queue
-from mayfly.node.shard.recurring import recurring_digest, take_recurring, wait_on
+from mayfly.node.shard.recurring import UNDECIDED_MS, recurring_digest, take_recurring, wait_on
 from mayfly.node.shard.settings import MAX_NUMBER
 from mayfly.node.shard.state import State
 
@@ -69,7 +69,8 @@ def _change(state: State, queue: Queue, digest: bytes, due_ms: int) -> int:
     else:
         for message in recurring:
             # Due now it comes at the end of the entry, as what is due does.
-            wait_on(state, queue, message.waiting_until(max(due_ms, state.time_ms)), recurring_digest(digest))
+            due_ms = min(max(due_ms, state.time_ms), UNDECIDED_MS - 1)
+            wait_on(state, queue, message.waiting_until(due_ms), recurring_digest(digest))
         for message in taken:
             _put_again(state, queue, message, digest, max(due_ms, state.time_ms))
     return UNDECIDED if more else CHANGED

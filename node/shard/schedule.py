@@ -204,7 +204,8 @@ class Schedule:
         young = self.young
         stop = min(most, len(young))
         if self.run_places:
-            stop = min(stop, bisect_left(self.places, self.run_places[0]))
+            # Those at the same place, too: retries of what comes of one message that recurs may stand at one (S5, S6).
+            stop = min(stop, bisect_right(self.places, self.run_places[0]))
         if stop and young[stop - 1].enqueued_ms > until_ms:
             stop = bisect_left(self.places, until_ms + 1 << TIME_SHIFT, 0, stop)
         taken += young[:stop]

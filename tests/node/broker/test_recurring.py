@@ -9,6 +9,7 @@ from pamqp import commands
 from pamqp.commands import Basic
 
 from mayfly.node.catalog import MoveQueue
+from mayfly.node.duties.recurrences import DECIDED_PER_LOOK
 from mayfly.node.recurrence import zones
 from tests.node.broker.test_schedules import ALLOWED, bodies, cancel
 from tests.node.broker.three_brokers import TICK_MS, ThreeBrokers
@@ -164,6 +165,20 @@ def test_s6_a_time_zone_that_the_leader_does_not_know_waits_for_one_that_does(
     told = [record for record in caplog.records if "next time" in record.message]
     assert len(told) == 1
     assert "Asia/Tokyo" in told[0].message
+
+
+def test_s6_those_that_the_leader_can_not_decide_hold_up_no_others(
+    world: Any, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S6: more of them than it looks at in a moment."""
+    client.declare("q", arguments=ALLOWED)
+    for number in range(DECIDED_PER_LOOK + 5):
+        recur(client, f"{number}", {"x-schedule": "20 * * * *", "x-schedule-time-zone": "Asia/Tokyo"})
+    monkeypatch.setattr("mayfly.node.recurrence.headers.zone_named", lambda name: None)
+    advance(world, 3 * MINUTE_MS)
+    recur(client, "b", {"x-schedule": "* * * * *"})
+    advance(world, 3 * MINUTE_MS)
+    assert bodies(client, "q").count("b") >= 2
 
 
 # ---------------------------------------------------------------------- three nodes

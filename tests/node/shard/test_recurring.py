@@ -530,3 +530,20 @@ def test_s6_seen_to_promptly_each_time_with_a_leader_comes_and_no_other(
             driver.shard = restored
     assert sorted(driver.drain(1)) == sorted(expected)
     assert scheduled(driver) == len(waiting)
+
+
+def test_s6_retries_at_one_place_in_a_run_and_among_the_young_come() -> None:
+    """What comes of one message has one content, so its retries that are due together are told apart by nothing."""
+    driver = Driver()
+    driver.shard = Shard(3, 1, messages_per_piece=4)
+    driver.create(2, allow_schedule=True, retry_ways=6, retry_min_ms=1000, retry_max_ms=1000, retry_multiplier=1)
+    driver.run(attach(2, 7), recurs("a", 2, every_s=1))
+    driver.pass_ms(5000)
+    for _ in range(6):
+        driver.tick()
+    driver.run(commands.encode_settle(2, 7, commands.REQUEUE, [1, 2, 3, 4, 5]))
+    assert changed(driver, change("a", queues=(2,))) == ([], [])
+    driver.pass_ms(1000)
+    driver.tick()
+    assert scheduled(driver, 2) == 0
+    assert driver.delivered(7) == ["a"] * 10
