@@ -28,6 +28,8 @@ _FRAME_EXTRA: Final = 8
 _READ_BYTES: Final = 1 << 18
 _TIMEOUT_S: Final = 180
 _CHANNELS: Final = 256
+_CAPABILITIES: Final = {"capabilities": {"consumer_cancel_notify": True}}
+"""Else a consumer that its node has lost (a session that ended, on a machine without CPU) waits for ever."""
 
 _DECLARE_OK: Final = bytes((0, 50, 0, 11))
 _DELIVER: Final = bytes((0, 60, 0, 60))
@@ -92,7 +94,7 @@ class Pipeline:
         self.expect(commands.Connection.Start)
         self.send(
             marshal(commands.Connection.StartOk(
-                client_properties={}, mechanism="PLAIN", response=f"\0{user}\0{password}", locale="en_US"
+                client_properties=_CAPABILITIES, mechanism="PLAIN", response=f"\0{user}\0{password}", locale="en_US"
             ), 0)
         )
         self.expect(commands.Connection.Tune)

@@ -33,7 +33,10 @@ export class Scheduled {
   /** `waiting`: how many do, undefined where nobody knows. */
   async refresh(waiting) {
     this.element.hidden = !waiting;
-    if (!waiting) return;
+    if (!waiting) {
+      this.table.update([]);
+      return;
+    }
     try {
       const answer = await get(this.path, { count: SHOWN });
       this.table.update(answer.messages.map((row, place) => ({ ...row, place })));
