@@ -275,7 +275,7 @@ def test_a_second_token_that_does_not_count_closes_the_connection(world: TokenWo
 
 def test_a_second_token_with_octets_that_are_no_text(world: TokenWorld) -> None:
     client = world.by_token()
-    update = commands.Connection.UpdateSecret(token(claims(*EVERYTHING)).replace(".", ".?"), "")
+    update = commands.Connection.UpdateSecret(token(claims(*EVERYTHING)).replace(".", ".?", 1), "")
     client.send_bytes(frame.marshal(update, 0).replace(b"?", b"\xff"))
     assert closed(client.take(0)[-1])[1] == 530
 
