@@ -330,6 +330,9 @@ empty queues may need some of his own; not any number, since they are what takes
 ROUTES_CACHED: Final = 20_000
 """Remembered routes per vhost and user."""
 
+ROUTES_CACHED_OF_TOKEN: Final = 500
+"""The same of a connection that came by a token: it shares them with no other, and there may be many thousand."""
+
 MESSAGE_BYTES: Final = 16 * MIB
 """The body of a message, unless set otherwise: as in RabbitMQ 4."""
 

@@ -24,7 +24,13 @@ from mayfly.node.catalog.shard_settings import allows_schedules, refuses_publish
 from mayfly.node.catalog.streams import STREAM
 from mayfly.node.catalog.token_user import AnyUser, TokenUser
 from mayfly.node.content_header import HEADERS
-from mayfly.node.limits import COPIES_CHARACTERS, ROUTES_CACHED, ROUTING_STEPS_OF_MESSAGE, WIDE_ROUTE_QUEUES
+from mayfly.node.limits import (
+    COPIES_CHARACTERS,
+    ROUTES_CACHED,
+    ROUTES_CACHED_OF_TOKEN,
+    ROUTING_STEPS_OF_MESSAGE,
+    WIDE_ROUTE_QUEUES,
+)
 
 if TYPE_CHECKING:
     from mayfly.node.catalog import QueueRecord
@@ -84,6 +90,7 @@ class Routes:
         self.turns: RoutingTurns = cluster.catalog.routing_turns
         self._vhost = vhost
         self._user = user
+        self._most_known: int = ROUTES_CACHED_OF_TOKEN if isinstance(user, TokenUser) else ROUTES_CACHED
         self.version: int = -1
         self.known: dict[bytes, Route] = {}
 
@@ -123,7 +130,7 @@ class Routes:
             if not queues:
                 route.read_only = self._read_only(content.exchange, (content.routing_key,))
                 return route
-        if len(self.known) >= ROUTES_CACHED:
+        if len(self.known) >= self._most_known:
             self.known.clear()
         self.known[content.exchange_and_key] = route
         return route

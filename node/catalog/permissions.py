@@ -98,6 +98,15 @@ def check_topic(
     return None if _allows(text or "^$", key) else refusals.topic_refused(key, exchange, vhost, user)
 
 
+def is_limited_to_keys(catalog: RightsSource, user: AnyUser, vhost: str, exchange: str) -> bool:
+    """Whether `check_topic` may refuse some keys of messages to the exchange. For after `check_access`."""
+    if isinstance(user, TokenUser):
+        record = catalog.exchange(vhost, exchange)
+        is_topic = record is not None and record.routes_as == "topic"
+        return is_topic and not user.scopes.allow_any_key("write", vhost, exchange)
+    return catalog.topic_permission(user, vhost, exchange) is not None
+
+
 def check_new_queue(catalog: RightsSource, user: AnyUser, command: DeclareQueue) -> Refusal | None:
     """May the user make the queue (D10)? Configure on it; with a dead-letter exchange read on it and write on that; of
     a stream read on those that it copies (J4). To look up an equivalent one that is there configure will do."""

@@ -23,6 +23,11 @@ class Pattern:
         """Raises ValueError: a % without two digits behind it, or octets that are no text."""
         self._first, *self._rest = [_decoded(part) for part in text.split("*")]
 
+    @property
+    def is_any(self) -> bool:
+        """Whether it stands for every text."""
+        return bool(self._rest) and not self._first and not any(self._rest)
+
     def matches(self, text: str) -> bool:
         """Whether it stands for the whole of the text."""
         if not self._rest:
@@ -62,8 +67,9 @@ def quoted(text: str) -> str:
 
 
 class _Grant(NamedTuple):
-    """What one scope allows in one vhost."""
+    """What one scope allows in the vhosts that it is for."""
 
+    there: Pattern
     permission: str
     name: Pattern
     key: Pattern
@@ -74,13 +80,20 @@ class Scopes:
     kind, or have a pattern that can't be, allow nothing."""
 
     def __init__(self, scopes: Iterable[str]) -> None:
-        self._scopes: list[tuple[str, list[str]]] = []
+        self._fixed: list[_Grant] = []
+        """Of scopes that say the same for each vhost."""
+        self._by_vhost: list[tuple[str, list[str]]] = []
+        """Permission and patterns of those that do not: {vhost} is in them."""
         self._in_vhost: dict[str, list[_Grant]] = {}
         for scope in scopes:
             permission, _, pattern = scope.partition(":")
             parts = pattern.split("/")
-            if permission in PERMISSIONS and len(parts) in (2, 3):
-                self._scopes.append((permission, parts))
+            if permission not in PERMISSIONS or len(parts) not in (2, 3):
+                continue
+            if _VHOST in pattern:
+                self._by_vhost.append((permission, parts))
+            elif (grant := _grant(permission, parts)) is not None:
+                self._fixed.append(grant)
 
     def enter(self, vhost: str) -> bool:
         """Whether anything is allowed in the vhost."""
@@ -97,26 +110,33 @@ class Scopes:
             for grant in self._of(vhost)
         )
 
+    def allow_any_key(self, permission: str, vhost: str, exchange: str) -> bool:
+        """Whether one scope allows that with the exchange and every routing key."""
+        return any(
+            grant.permission == permission and grant.name.matches(exchange) and grant.key.is_any
+            for grant in self._of(vhost)
+        )
+
     def _of(self, vhost: str) -> list[_Grant]:
         grants = self._in_vhost.get(vhost)
         if grants is None:
             if len(self._in_vhost) >= _VHOSTS_REMEMBERED:
                 self._in_vhost.clear()
             name = quoted(vhost)
+            said = [_grant(each, [part.replace(_VHOST, name) for part in parts]) for each, parts in self._by_vhost]
             grants = self._in_vhost[vhost] = [
-                grant
-                for permission, parts in self._scopes
-                if (grant := _grant(permission, [part.replace(_VHOST, name) for part in parts], vhost)) is not None
+                grant for grant in (*self._fixed, *said) if grant is not None and grant.there.matches(vhost)
             ]
         return grants
 
 
-def _grant(permission: str, parts: list[str], vhost: str) -> _Grant | None:
+def _grant(permission: str, parts: list[str]) -> _Grant | None:
+    """What the scope allows; None if one of its patterns can't be."""
     try:
         there, name, *key = map(Pattern, parts)
     except ValueError:
         return None
-    return _Grant(permission, name, key[0] if key else Pattern("*")) if there.matches(vhost) else None
+    return _Grant(there, permission, name, key[0] if key else Pattern("*"))
 
 
 class TokenUser:

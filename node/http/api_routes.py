@@ -38,6 +38,7 @@ OPERATOR_POLICYMAKERS: Final = Who(frozenset((ADMINISTRATOR,)), "policies")
 ADMINISTRATORS: Final = Who(frozenset((ADMINISTRATOR,)))
 _ADMINISTRATORS_THERE: Final = Who(frozenset((ADMINISTRATOR,)), "there")
 
+_ALL_VHOSTS: Final = "all-vhosts"
 _CHECKS: Final = (
     ("alarms", "alarms", "no node has an alarm"),
     ("local-alarms", "local_alarms", "this node has none"),
@@ -52,7 +53,7 @@ _CHECKS: Final = (
     *(
         (f"quorum-queues-without-elected-leaders/{where}{which}", "leaders", about + among)
         for where, about in (
-            ("all-vhosts", "all replicated queues have a leader"), ("vhost/{vhost}", "those of a vhost have"),
+            (_ALL_VHOSTS, "all replicated queues have a leader"), ("vhost/{vhost}", "those of a vhost have"),
         )
         for which, among in (("", ""), ("/pattern/{pattern}", ", of names with that expression"))
     ),
@@ -132,7 +133,13 @@ ROUTES: Final[tuple[Route, ...]] = (
     Route("DELETE", "/api/auth/attempts/{name}/source", ADMINISTRATORS, "auth.forget", "the same"),
     Route("GET", "/api/auth/hash_password/{password}", ADMINISTRATORS, "auth.hash", "a hash to put with a user"),
     # Health checks.
-    *(Route("GET", f"/api/health/checks/{path}", READERS, f"checks.{check}", about) for path, check, about in _CHECKS),
+    *(
+        # Names of queues in all vhosts are for who sees these.
+        Route(
+            "GET", f"/api/health/checks/{path}", MONITORS if _ALL_VHOSTS in path else READERS, f"checks.{check}", about
+        )
+        for path, check, about in _CHECKS
+    ),
     Route("GET", "/api/healthchecks/node", READERS, "checks.ready", "of old clients: whether this node serves"),
     Route("GET", "/api/healthchecks/node/{name}", READERS, "checks.ready_there", "of old clients, of a node"),
     # Parameters.

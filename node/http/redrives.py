@@ -84,12 +84,12 @@ class RedrivePages:
         vhost = request.match_info.get("vhost")
         if vhost is not None:
             return answered(*await self._port.listed([vhost]))
-        sees_all = self._management.sees_all(user.name)
-        return answered(*await self._port.listed(None if sees_all else self._management.vhosts_seen(user.name)))
+        sees_all = self._management.sees_all(user.who)
+        return answered(*await self._port.listed(None if sees_all else self._management.vhosts_seen(user.who)))
 
     async def _get(self, request: web.Request, user: User) -> web.Response:
         at = request.match_info
-        return answered(*await self._port.progress(user.name, at["vhost"], at["name"]))
+        return answered(*await self._port.progress(user.who, at["vhost"], at["name"]))
 
     async def _preview(self, request: web.Request, user: User) -> web.Response:
         at = request.match_info
@@ -98,7 +98,7 @@ class RedrivePages:
             wish = asked.wish()
         except (msgspec.DecodeError, ValueError) as error:
             return answered(*bad_request(f"the request can't be read: {error}"))
-        return answered(*await self._port.preview(user.name, at["vhost"], at["name"], wish, asked.count))
+        return answered(*await self._port.preview(user.who, at["vhost"], at["name"], wish, asked.count))
 
     async def _start(self, request: web.Request, user: User) -> web.Response:
         at = request.match_info
@@ -106,7 +106,7 @@ class RedrivePages:
             wish = (await _asked(request)).wish()
         except (msgspec.DecodeError, ValueError) as error:
             return answered(*bad_request(f"the request can't be read: {error}"))
-        return answered(*await self._port.start(user.name, at["vhost"], at["name"], wish))
+        return answered(*await self._port.start(user.who, at["vhost"], at["name"], wish))
 
     async def _change(self, request: web.Request, user: User) -> web.Response:
         at = request.match_info
@@ -115,11 +115,11 @@ class RedrivePages:
             asked.check()
         except (msgspec.DecodeError, ValueError) as error:
             return answered(*bad_request(f"the request can't be read: {error}"))
-        return answered(*await self._port.change(user.name, at["vhost"], at["name"], asked.state, asked.rate))
+        return answered(*await self._port.change(user.who, at["vhost"], at["name"], asked.state, asked.rate))
 
     async def _cancel(self, request: web.Request, user: User) -> web.Response:
         at = request.match_info
-        return answered(*await self._port.cancel(user.name, at["vhost"], at["name"]))
+        return answered(*await self._port.cancel(user.who, at["vhost"], at["name"]))
 
 
 async def _asked(request: web.Request) -> _Wish:

@@ -49,12 +49,12 @@ def believed(token: str, keys: KeySet, algorithms: Collection[str], now_ms: int,
     try:
         header_part, claims_part, signature_part = token.split(".")
         header = object_in(decoded(header_part))
-        signature = decoded(signature_part)
+        content, signature = decoded(claims_part), decoded(signature_part)
     except ValueError:
         raise TokenRefused("it is no signed token") from None
     _check_signature(header, f"{header_part}.{claims_part}".encode(), signature, keys, algorithms)
     try:
-        claims = object_in(decoded(claims_part))
+        claims = object_in(content)
     except MalformedToken:
         raise TokenRefused("its claims are no JSON object") from None
     return Believed(claims, _life_ms(claims, now_ms, leeway_ms))

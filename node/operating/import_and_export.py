@@ -82,11 +82,11 @@ class Definitions:
         loop = asyncio.get_running_loop()
         # Large files take seconds: beside the loop.
         plan = await loop.run_in_executor(None, read_definitions, data)
-        if strict and plan.notes:
-            raise LeavesOut(plan.notes)
         await self._cluster.catch_up()
         catalog = self._engine.catalog
         plan = for_level(plan, catalog.level)
+        if strict and plan.notes:
+            raise LeavesOut(plan.notes)
         await loop.run_in_executor(None, check_on, catalog.founding_shards, catalog.snapshot(), plan)
         for first in range(0, len(plan.commands), _AT_ONCE):
             wishes = plan.commands[first : first + _AT_ONCE]

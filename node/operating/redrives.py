@@ -15,8 +15,9 @@ from mayfly.cluster.versions import LEVEL_REDRIVES
 from mayfly.node.broker.cluster_facade import SESSION_LOST
 from mayfly.node.catalog import QueueRecord, Refusal
 from mayfly.node.catalog.arguments import queue_type
-from mayfly.node.catalog.permissions import check_access, check_topic
+from mayfly.node.catalog.permissions import check_access, check_topic, is_limited_to_keys
 from mayfly.node.catalog.streams import STREAM
+from mayfly.node.catalog.token_user import AnyUser, name_of
 from mayfly.node.engine.engine import Engine
 from mayfly.node.operating.freshness import Freshness
 from mayfly.node.operating.node_questions import NodeQuestions
@@ -88,7 +89,7 @@ class Redrives:
         questions.add(_Preview, dict[int, PreviewPart], self._tell_preview)
         questions.add(_Redrives, dict[int, list[RedriveRow]], self._tell_redrives)
 
-    async def progress(self, user: str, vhost: str, queue: str) -> Answer:
+    async def progress(self, user: AnyUser, vhost: str, queue: str) -> Answer:
         """See `RedrivePort.progress`."""
         record = self._found(user, vhost, queue)
         if not isinstance(record, QueueRecord):
@@ -112,7 +113,7 @@ class Redrives:
         found.sort(key=_active_first)
         return HTTPStatus.OK, {"redrives": found, "unknown_shards": told.unknown}
 
-    async def preview(self, user: str, vhost: str, queue: str, wish: RedriveWish, shown: int) -> Answer:
+    async def preview(self, user: AnyUser, vhost: str, queue: str, wish: RedriveWish, shown: int) -> Answer:
         """See `RedrivePort.preview`."""
         record = self._startable(user, vhost, queue, wish)
         if not isinstance(record, QueueRecord):
@@ -139,7 +140,7 @@ class Redrives:
             "messages": whole.rows, "complete": place is None,
         }  # fmt: skip
 
-    async def start(self, user: str, vhost: str, queue: str, wish: RedriveWish) -> Answer:
+    async def start(self, user: AnyUser, vhost: str, queue: str, wish: RedriveWish) -> Answer:
         """See `RedrivePort.start`."""
         record = self._startable(user, vhost, queue, wish)
         if not isinstance(record, QueueRecord):
@@ -154,7 +155,7 @@ class Redrives:
             return bad_request(f"a redrive of {_said(record)} is under way: cancel it first")
         return self._answer(record, result, HTTPStatus.CREATED)
 
-    async def change(self, user: str, vhost: str, queue: str, state: str | None, rate: int | None) -> Answer:
+    async def change(self, user: AnyUser, vhost: str, queue: str, state: str | None, rate: int | None) -> Answer:
         """See `RedrivePort.change`."""
         record = self._found(user, vhost, queue)
         if not isinstance(record, QueueRecord):
@@ -168,7 +169,7 @@ class Redrives:
             answer = self._answer(record, await self._command(record, encode_change_redrive(record.id, _FORMS[state])))
         return answer
 
-    async def cancel(self, user: str, vhost: str, queue: str) -> Answer:
+    async def cancel(self, user: AnyUser, vhost: str, queue: str) -> Answer:
         """See `RedrivePort.cancel`."""
         record = self._found(user, vhost, queue)
         if not isinstance(record, QueueRecord):
@@ -186,7 +187,7 @@ class Redrives:
             }  # fmt: skip
         return in_doubt(_LATE)
 
-    def _found(self, user: str, vhost: str, queue: str) -> QueueRecord | Answer:
+    def _found(self, user: AnyUser, vhost: str, queue: str) -> QueueRecord | Answer:
         """The record of a queue that can be redriven and from which the user may read, or why not."""
         record = self._catalog.queue(vhost, queue)
         if record is None:
@@ -200,7 +201,7 @@ class Redrives:
             return bad_request(f"{_said(record)} is in the memory of one node: durable queues alone are redriven")
         return record
 
-    def _startable(self, user: str, vhost: str, queue: str, wish: RedriveWish) -> QueueRecord | Answer:
+    def _startable(self, user: AnyUser, vhost: str, queue: str, wish: RedriveWish) -> QueueRecord | Answer:
         """The same for a redrive with that target."""
         record = self._found(user, vhost, queue)
         if not isinstance(record, QueueRecord):
@@ -215,13 +216,13 @@ class Redrives:
             if isinstance(found, Refusal):
                 return no_such(f"target_exchange: {found.text}")
         refusal = check_access(self._catalog, user, "write", "exchange", vhost, exchange)
-        if refusal is None and wish.target_key is not None:
+        if refusal is None and is_limited_to_keys(self._catalog, user, vhost, exchange):
+            if wish.target_key is None:
+                return refused(
+                    f"user '{name_of(user)}' has topic permissions for exchange '{exchange}' in vhost '{vhost}': "
+                    "target_routing_key has to say with which key"
+                )
             refusal = check_topic(self._catalog, user, "write", vhost, exchange, wish.target_key)
-        elif refusal is None and self._catalog.topic_permission(user, vhost, exchange) is not None:
-            return refused(
-                f"user '{user}' has topic permissions for exchange '{exchange}' in vhost '{vhost}': "
-                "target_routing_key has to say with which key"
-            )
         return record if refusal is None else refused(refusal.text)
 
     async def _command(self, record: QueueRecord, command: bytes) -> object:

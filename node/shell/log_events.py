@@ -102,6 +102,7 @@ _EVENTS: Final = {
     "a token was refused over HTTP: %s": "http.token_refused reason",
     "keys of tokens in %s: %s": "tokens.key_left_out where reason",
     "%d keys of tokens are read from %s": "tokens.keys_read count where",
+    "a login that waited for keys of tokens failed": "tokens.waiting_failed",
     "keys of tokens can't be had from %s: %s; those from before stay in use: %d": "tokens.no_keys where reason count",
     "connection %s failed": "connection.failed connection",
     "connection %s: %s": "connection.closed connection reason",

@@ -92,6 +92,7 @@ class NodeTokens:
         self._url = settings.oauth2_jwks_url
         self._ca = settings.oauth2_jwks_ca
         self._authority = Authority(rules_of(settings), KeySet())
+        self._tls: ssl.SSLContext | None = None
         self._waiting: list[Callable[[], None]] = []
         self._asked_s: float | None = None
         self._is_asking = False
@@ -125,7 +126,10 @@ class NodeTokens:
     def _tell(self) -> None:
         waiting, self._waiting = self._waiting, []
         for done in waiting:
-            done()
+            try:
+                done()
+            except Exception:  # A defect of one: the others wait as well, and keys are to be asked for again.
+                log.exception("a login that waited for keys of tokens failed")
 
     def read_file(self) -> None:
         """Read the keys' file again, if they are in one. Raises OSError, and keeps those that are in use."""
@@ -156,12 +160,14 @@ class NodeTokens:
 
     async def _fetched(self) -> bytes:
         """What the address answers. A redirect is no answer: it may lead to anybody."""
-        tls = ssl.create_default_context(cafile=None if self._ca is None else str(self._ca))
+        if self._tls is None:
+            # Once: it reads a hundred authorities and more.
+            self._tls = ssl.create_default_context(cafile=None if self._ca is None else str(self._ca))
         headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
         content = b""
         async with (
             aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(ssl=tls),
+                connector=aiohttp.TCPConnector(ssl=self._tls),
                 timeout=aiohttp.ClientTimeout(total=_PATIENCE_S),
                 auto_decompress=False,
             ) as session,

@@ -155,6 +155,14 @@ HTTP_BUGS = [
         "DID NOT RAISE",
     ),
     Bug(
+        "redrives to a topic exchange with keys that a token does not allow",
+        "node/catalog/permissions.py",
+        "        return is_topic and not user.scopes.allow_any_key(\"write\", vhost, exchange)\n",
+        "        return not is_topic and not user.scopes.allow_any_key(\"write\", vhost, exchange)\n",
+        "tests/node/catalog/test_token_user.py::test_who_is_limited_to_keys",
+        "assert",
+    ),
+    Bug(
         "has a token's user go by routes of another one of that name",
         "node/broker/routes.py",
         "        if isinstance(user, TokenUser):\n"

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
 import msgspec
 
-from mayfly.cluster.versions import LEVEL_HIGHEST, LEVEL_VHOST_METADATA
+from mayfly.cluster.versions import LEVEL_GLOBAL_PARAMETERS, LEVEL_HIGHEST, LEVEL_VHOST_METADATA
 from mayfly.node.catalog import (
     AddVhost,
     Bind,
@@ -34,7 +34,12 @@ from mayfly.node.catalog.declarations import DEFAULT_TYPES, is_exchange_type
 from mayfly.node.catalog.expressions import expression_fault
 from mayfly.node.catalog.passwords import ALGORITHMS, from_imported
 from mayfly.node.catalog.policies import known_part
-from mayfly.node.catalog.records import CLUSTER_ID_PARAMETER, LimitedKind
+from mayfly.node.catalog.records import (
+    CLUSTER_ID_PARAMETER,
+    CLUSTER_NAME_PARAMETER,
+    CLUSTER_TAGS_PARAMETER,
+    LimitedKind,
+)
 from mayfly.node.catalog.refusals import needs_level
 from mayfly.node.catalog.streams import origins_said
 from mayfly.node.catalog.values import MAX_DEPTH
@@ -97,12 +102,25 @@ def read_definitions(data: bytes) -> Plan:
 
 
 def for_level(plan: Plan, level: int) -> Plan:
-    """The plan without what cannot be said at this feature level, and is so anyway: that a vhost has no tags and its
-    queues are classic ones, as every export of RabbitMQ says."""
-    if level >= LEVEL_VHOST_METADATA:
-        return plan
-    kept = [wish for wish in plan.commands if not is_so_anyway(wish.command)]
-    return plan._replace(commands=kept)
+    """The plan without what every export of RabbitMQ says and this feature level does not know: what is so anyway, that
+    a vhost has no tags and its queues are classic ones; and, with a note, how the cluster is called."""
+    commands, notes = plan.commands, plan.notes
+    if level < LEVEL_VHOST_METADATA:
+        commands = [wish for wish in commands if not is_so_anyway(wish.command)]
+    if level < LEVEL_GLOBAL_PARAMETERS:
+        early = [wish for wish in commands if _is_of_every_cluster(wish.command)]
+        commands = [wish for wish in commands if not _is_of_every_cluster(wish.command)]
+        notes = notes + [
+            f"{place}: left out, the cluster is at feature level {level} and global parameters begin with "
+            f"{LEVEL_GLOBAL_PARAMETERS}"
+            for place, _ in early
+        ]
+    return Plan(commands, notes)
+
+
+def _is_of_every_cluster(command: CatalogCommand) -> bool:
+    """Whether it sets a global parameter that clusters of RabbitMQ have from the beginning."""
+    return isinstance(command, SetGlobalParameter) and command.name in (CLUSTER_NAME_PARAMETER, CLUSTER_TAGS_PARAMETER)
 
 
 def is_so_anyway(command: CatalogCommand | None) -> bool:

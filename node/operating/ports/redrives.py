@@ -3,6 +3,7 @@
 from collections.abc import Collection
 from typing import Final, NamedTuple, Protocol
 
+from mayfly.node.catalog.token_user import AnyUser
 from mayfly.node.operating.ports.answers import Answer
 
 MOST_SHOWN: Final = 100
@@ -32,21 +33,21 @@ class RedrivePort(Protocol):
     start a redrive besides writing to the exchange it goes to, which is the default exchange for queues. 404 where
     there is no such queue or target."""
 
-    async def progress(self, user: str, vhost: str, queue: str) -> Answer:
+    async def progress(self, user: AnyUser, vhost: str, queue: str) -> Answer:
         """The redrive that is under way, or the last one; `state` is `none` if there was none."""
 
     async def listed(self, vhosts: Collection[str] | None) -> Answer:
         """`redrives` of these vhosts, None for all: those under way first."""
 
-    async def preview(self, user: str, vhost: str, queue: str, wish: RedriveWish, shown: int) -> Answer:
+    async def preview(self, user: AnyUser, vhost: str, queue: str, wish: RedriveWish, shown: int) -> Answer:
         """What a start would move now: how many (`moves`), where to (`targets`), and the first of them (`messages`);
         `complete` says whether all of the queue was looked at in time."""
 
-    async def start(self, user: str, vhost: str, queue: str, wish: RedriveWish) -> Answer:
+    async def start(self, user: AnyUser, vhost: str, queue: str, wish: RedriveWish) -> Answer:
         """Begin; 400 while another one is under way."""
 
-    async def change(self, user: str, vhost: str, queue: str, state: str | None, rate: int | None) -> Answer:
+    async def change(self, user: AnyUser, vhost: str, queue: str, state: str | None, rate: int | None) -> Answer:
         """`paused` or `running`, another rate, or both."""
 
-    async def cancel(self, user: str, vhost: str, queue: str) -> Answer:
+    async def cancel(self, user: AnyUser, vhost: str, queue: str) -> Answer:
         """It moves nothing more."""

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pamqp import commands
+from pamqp import commands, frame
 
 from mayfly.node.catalog import AddVhost, DeleteVhost
 from mayfly.node.catalog.token_user import TokenUser
+from mayfly.node.limits import ROUTES_CACHED_OF_TOKEN
 from mayfly.node.oauth.algorithms import ALGORITHMS
 from mayfly.node.oauth.authority import Authority, TokenRules
 from mayfly.node.oauth.claims import ClaimRules
@@ -193,6 +194,20 @@ def test_routes_are_not_shared_with_others_of_that_name(world: TokenWorld) -> No
     assert world.client().count("q") == 4
 
 
+def test_a_connection_by_a_token_remembers_few_routes(world: TokenWorld) -> None:
+    """Nobody shares them: with as many as all connections of a user have, tokens would take a node's memory."""
+    by_token, by_password = world.by_token(), world.client()
+    by_token.declare("q")
+    assert isinstance(by_token.call(1, bind("q", "amq.topic", "#")), commands.Queue.BindOk)
+    count = ROUTES_CACHED_OF_TOKEN + 1
+    for client in (by_token, by_password):
+        for number in range(count):
+            client.publish(1, f"key {number}", exchange="amq.topic")
+    assert len(by_token.connection.routes.known) <= ROUTES_CACHED_OF_TOKEN
+    assert len(by_password.connection.routes.known) == count
+    assert by_token.count("q") == 2 * count
+
+
 def test_the_impersonator_by_a_token(world: TokenWorld) -> None:
     client = world.by_token(*EVERYTHING, "tag:impersonator")
     client.declare("q")
@@ -256,6 +271,13 @@ def test_a_second_token_that_does_not_count_closes_the_connection(world: TokenWo
         assert closed(renewed(client, bad)) == (
             "connection", 530, "NOT_ALLOWED - New secret was refused by one of the backends",
         )  # fmt: skip
+
+
+def test_a_second_token_with_octets_that_are_no_text(world: TokenWorld) -> None:
+    client = world.by_token()
+    update = commands.Connection.UpdateSecret(token(claims(*EVERYTHING)).replace(".", ".?", 1), "")
+    client.send_bytes(frame.marshal(update, 0).replace(b"?", b"\xff"))
+    assert closed(client.take(0)[-1])[1] == 530
 
 
 def test_a_user_with_a_password_may_say_another_secret_which_is_not_looked_at(world: TokenWorld) -> None:

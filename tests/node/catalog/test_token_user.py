@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mayfly.node.catalog import Catalog
-from mayfly.node.catalog.permissions import check_access, check_topic, check_vhost
+from mayfly.node.catalog import Catalog, SetTopicPermissions
+from mayfly.node.catalog.permissions import check_access, check_topic, check_vhost, is_limited_to_keys
 from mayfly.node.catalog.token_user import Pattern, Scopes, TokenUser, quoted
+
+EXCHANGES = ("", "amq.topic", "amq.direct")
+VHOSTS = 20
 
 
 @pytest.mark.parametrize(("pattern", "matching", "others"), [
@@ -84,6 +89,32 @@ def test_what_scopes_allow() -> None:
     assert not scopes.allow_key("read", "v", "x", "any key")
 
 
+def test_whether_any_key_will_do() -> None:
+    scopes = Scopes([
+        "write:v/a", "write:v/b/*", "write:v/b/x", "write:v/c/x", "write:v/c*/**", "write:v/d/x", "write:v/e/a*",
+        "read:v/d",
+    ])  # fmt: skip
+    found = [scopes.allow_any_key("write", "v", exchange) for exchange in ("a", "b", "c", "d", "e", "f")]
+    assert found == [True, True, True, False, False, False]
+    assert not scopes.allow_any_key("write", "/", "a")
+
+
+def test_scopes_that_are_the_same_for_each_vhost_are_read_once() -> None:
+    others = ("write:*/{vhost}", "write:v1/%", "write:{vhost}/%")
+    scopes = Scopes([*[f"read:*/q{number}" for number in range(200)], *others])
+    before = patterns()
+    vhosts = [f"v{number}" for number in range(VHOSTS)]
+    assert all(scopes.allow("read", vhost, "q7") and scopes.allow("write", vhost, vhost) for vhost in vhosts)
+    assert not any(scopes.allow("write", vhost, "v") for vhost in vhosts)
+    assert patterns() - before <= 3 * VHOSTS
+
+
+def patterns() -> int:
+    """How many there are in memory."""
+    gc.collect()
+    return sum(isinstance(each, Pattern) for each in gc.get_objects())
+
+
 def test_one_scope_allows_and_not_two_together() -> None:
     scopes = Scopes(["write:v/a/x", "write:v/b/y"])
     assert not scopes.allow_key("write", "v", "a", "y")
@@ -100,3 +131,13 @@ def test_a_user_of_a_token_has_nothing_of_a_user_of_the_catalog_with_that_name()
     assert refusal.text == "access to queue 'q' in vhost '/' refused for user 'guest'"
     assert check_access(catalog, ada, "write", "exchange", "/", "") is None
     assert check_topic(catalog, ada, "write", "/", "amq.topic", "k") is not None
+
+
+def test_who_is_limited_to_keys() -> None:
+    catalog = Catalog(1)
+    scopes = Scopes(["write:%2F/amq.*/k", "write:%2F/amq.default"])
+    found = [is_limited_to_keys(catalog, TokenUser("guest", (), scopes, 1), "/", name) for name in EXCHANGES]
+    assert found == [False, True, False]
+    assert not is_limited_to_keys(catalog, TokenUser("guest", (), Scopes(["write:*/*"]), 1), "/", "amq.topic")
+    catalog.apply(SetTopicPermissions("guest", "/", "amq.topic", "^k$", ".*"))
+    assert [is_limited_to_keys(catalog, "guest", "/", name) for name in EXCHANGES] == [False, True, False]

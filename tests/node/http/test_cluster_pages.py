@@ -36,12 +36,20 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     [
         *("alarms", "local-alarms", "virtual-hosts", "node-is-mirror-sync-critical", "node-is-quorum-critical"),
         *("metadata-store/initialized", "metadata-store/initialized/with-data", "certificate-expiration/4/weeks"),
-        *("ready-to-serve-clients", "is-in-service", "quorum-queues-without-elected-leaders/all-vhosts/"),
+        *("ready-to-serve-clients", "is-in-service"),
         "quorum-queues-without-elected-leaders/vhost/%2F/pattern/%5Eq/",
     ],
 )
 def test_health_checks_of_a_node_that_is_well(node: Node, check: str) -> None:
     assert node.ask("GET", f"/api/health/checks/{check}", "mine") == (200, OK)
+
+
+@pytest.mark.parametrize("which", ["", "/pattern/%5Eq"])
+def test_a_check_of_all_vhosts_is_for_who_sees_them(node: Node, which: str) -> None:
+    """It names queues."""
+    path = f"/api/health/checks/quorum-queues-without-elected-leaders/all-vhosts{which}"
+    assert node.ask("GET", path) == (200, OK)
+    assert node.ask("GET", path, "mine")[0] == 401
 
 
 def test_health_checks_of_listeners(node: Node) -> None:

@@ -22,7 +22,7 @@ from mayfly.node.shell.node_tokens import NodeTokens, keys_in_file
 from tests.node.http.real_node import Node
 from tests.node.oauth import provider
 from tests.node.oauth.provider import CLUSTER, EVERYTHING, claims, jwk, jwks, token
-from tests.waiting import BOUND_S
+from tests.waiting import BOUND_S, wait_for
 
 LEEWAY_S = 10
 SETTINGS: dict[str, Any] = {"auth_backends": "internal,oauth2", "oauth2_resource_server_id": CLUSTER}
@@ -150,6 +150,51 @@ def test_a_client_with_a_token_that_does_not_count(node: Node) -> None:
             connected(node, bad)
 
 
+REDRIVE = "/api/mayfly/queues/%2F/letters/redrive"
+
+
+@pytest.fixture
+def letters(node: Node) -> Iterator[None]:
+    node.channel.queue_declare("letters", durable=True)
+    yield
+    node.channel.queue_delete("letters")
+
+
+@pytest.mark.usefixtures("letters")
+def test_r1_a_name_that_the_catalog_knows_redrives_nothing(node: Node) -> None:
+    """The catalog's guest may do anything: a token of that name does what its scopes allow."""
+    stranger = f"Bearer {fresh('tag:management', 'read:%2F/none', name='guest')}"
+    assert ask(node, "GET", "/api/whoami", stranger)[1]["name"] == "guest"
+    for method, path, content in (
+        ("GET", REDRIVE, None), ("POST", REDRIVE, {}), ("POST", REDRIVE + "/preview", {}),
+        ("PUT", REDRIVE, {"state": "paused"}), ("DELETE", REDRIVE, None),
+    ):  # fmt: skip
+        status, told = ask(node, method, path, stranger, content)
+        assert (status, "refused for user 'guest'" in told["reason"]) == (401, True)
+    assert node.ask("GET", REDRIVE)[1]["state"] == "none"
+
+
+@pytest.mark.usefixtures("letters")
+def test_r1_scopes_decide_what_a_redrive_may_write(node: Node) -> None:
+    reader = f"Bearer {fresh('tag:management', 'read:%2F/letters')}"
+    assert ask(node, "GET", REDRIVE, reader)[0] == 200
+    assert ask(node, "POST", REDRIVE, reader, {})[0] == 401
+    scopes = ("read:%2F/letters", "write:%2F/amq.default", "write:%2F/amq.topic/only.*")
+    writer = f"Bearer {fresh('tag:management', *scopes)}"
+    topic = {"target_exchange": "amq.topic"}
+    status, told = ask(node, "POST", REDRIVE, writer, topic)
+    assert (status, "target_routing_key has to say with which key" in told["reason"]) == (401, True)
+    assert ask(node, "POST", REDRIVE, writer, topic | {"target_routing_key": "other"})[0] == 401
+    for wish in ({}, topic | {"target_routing_key": "only.this"}):
+        assert ask(node, "POST", REDRIVE, writer, wish)[0] == 201
+        wait_for(lambda: node.ask("GET", REDRIVE)[1]["state"] == "done", "the end of the redrive")
+    shown = ask(node, "GET", "/api/mayfly/redrives", writer)[1]["redrives"]
+    assert [row["queue"] for row in shown] == ["letters"]
+    elsewhere = f"Bearer {fresh('tag:management', 'read:other/*', name='guest')}"
+    assert ask(node, "GET", "/api/mayfly/redrives", elsewhere)[1]["redrives"] == []
+    assert ask(node, "GET", "/api/mayfly/redrives/%2F", elsewhere)[0] == 401
+
+
 # -- keys -----------------------------------------------------------------------------
 
 
@@ -207,6 +252,28 @@ def test_keys_of_an_address_are_asked_for_when_one_is_new_and_not_too_often() ->
             tokens = node_tokens(url, begun)
             assert (await looked_at(tokens, text)).name == "ada"
             assert await looked_at(tokens, fresh(*EVERYTHING)) is None, "the old key is withdrawn"
+        finally:
+            await runner.cleanup()
+
+    asyncio.run(scene())
+
+
+def test_a_login_that_fails_leaves_the_others_and_the_watch_as_they_are(caplog: pytest.LogCaptureFixture) -> None:
+    async def scene() -> None:
+        shown, begun = Provider(), []  # type: tuple[Provider, list[Any]]
+        runner, url = await shown.serve()
+        try:
+            tokens = node_tokens(url, begun)
+            watch = asyncio.ensure_future(tokens.watch())
+            await asyncio.sleep(0)
+            told = asyncio.Event()
+            for done in (lambda: [].pop(), told.set):
+                tokens.renew_keys(done)
+            await asyncio.wait_for(told.wait(), BOUND_S)
+            assert (await looked_at(tokens, fresh(*EVERYTHING))).name == "ada"
+            assert "a login that waited for keys of tokens failed" in caplog.text
+            assert (watch.done(), begun, shown.asked) == (False, [], 1)
+            watch.cancel()
         finally:
             await runner.cleanup()
 

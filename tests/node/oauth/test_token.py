@@ -109,6 +109,10 @@ def test_what_can_not_be_read_is_refused() -> None:
     assert "octets" in refused("eyJ" + "a" * TOKEN_BYTES + ".a.a")
     assert "crit" in refused(token(claims(), crit=["b64"], b64=False))
     assert "kid" in refused(token(claims(), kid=["own"]))
+    header, said, signature = token(claims()).split(".")
+    for octet in ("\udcff", "\u00e9"):
+        for parts in ((header, said + octet, signature), (octet + header, said, signature), (header, said, octet)):
+            assert "no signed token" in refused(".".join(parts))
     for bad in (b"no json", b"[]", b'"text"', b"\xff", b"[" * 20_000):
         assert "claims" in refused(token(bad))
         assert refused(f"{part(bad)}.{part(claims())}.AAAA")

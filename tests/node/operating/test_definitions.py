@@ -12,7 +12,13 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from mayfly.cluster.versions import LEVEL_DELAYED_EXCHANGES, LEVEL_HIGHEST, LEVEL_SCHEDULES, LEVEL_STREAMS
+from mayfly.cluster.versions import (
+    LEVEL_DELAYED_EXCHANGES,
+    LEVEL_GLOBAL_PARAMETERS,
+    LEVEL_HIGHEST,
+    LEVEL_SCHEDULES,
+    LEVEL_STREAMS,
+)
 from mayfly.node.catalog import (
     AddVhost,
     Bind,
@@ -333,6 +339,19 @@ def test_a_level_that_knows_no_descriptions_takes_what_every_export_says_and_ref
             imported(Catalog(1), {"vhosts": [{"name": "v", **said}]})
     with pytest.raises(EarlyDefinitions, match=r"global_parameters.0.: .*feature level 8"):
         imported(Catalog(1), {"global_parameters": [{"name": "x", "value": 1}]})
+
+
+def test_a_level_that_knows_no_global_parameters_leaves_out_what_every_export_has() -> None:
+    file = {"global_parameters": FOUR["global_parameters"], "vhosts": [{"name": "v"}]}
+    catalog = Catalog(1)
+    catalog._state.level = LEVEL_GLOBAL_PARAMETERS - 1
+    notes = imported(catalog, file).notes
+    assert [note.partition(" ")[0] for note in notes] == ["global_parameters[0]:", "global_parameters[1]:"]
+    assert f"global parameters begin with {LEVEL_GLOBAL_PARAMETERS}" in notes[0]
+    assert (catalog.has_vhost("v"), catalog.global_parameters()) == (True, [])
+    status, content = asyncio.run(definitions(catalog).import_(json.dumps(file).encode(), strict=True))
+    assert (status, content["notes"]) == (400, notes)
+    assert imported(at_the_highest_level(1), file).notes == []
 
 
 @pytest.mark.parametrize(
