@@ -53,7 +53,7 @@ class _Progress:
         self.given_ms = 0
         self.ahead: Ahead | None = None
         self.at = 0
-        self.place = Place(False, 0, 0, 0)
+        self.place = Place(False, 0, 0, 0, 0, 0)
 
     def begin(self, ahead: Ahead, place: Place | None) -> None:
         """These come next, behind the place."""
@@ -202,7 +202,7 @@ class Redrives:
         decision = judged.decision
         assert decision is not None
         local, remote = self._split(decision.targets)
-        return Redriven(message.index, message.offset, local, remote, _letter(decision))
+        return Redriven(message.index, message.offset, message.enqueued_ms, local, remote, _letter(decision))
 
     def _split(self, targets: Sequence[QueueRecord]) -> tuple[list[int], list[tuple[int, int]]]:
         own = self._shard.shard_id

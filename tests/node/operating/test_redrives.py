@@ -17,7 +17,7 @@ from mayfly.node.operating.views.redrive_views import (
     shown_terms,
 )
 
-PLACE = RedrivePlace(9, 1_000, True, 3, 7, 5)
+PLACE = RedrivePlace(9, 1_000, True, 3, 7, 5, 900, 1)
 ROW = {"targets": ["q"], "exchange": "", "properties": {"headers": {"n": 1, "x": [True, None]}}, "payload": "p"}
 
 
