@@ -26,6 +26,7 @@ from mayfly.node.amqp.field_table import (
     table_to_python,
 )
 from mayfly.node.catalog import Catalog, QueueRecord
+from mayfly.node.catalog.routing_steps import TooManySteps
 from mayfly.node.content_header import HEADERS
 from mayfly.node.dead_letter.death_headers import (
     REDRIVE_COUNT,
@@ -145,7 +146,11 @@ class RedriveRouter:
             replace_properties(content.header, {HEADERS: headers.encode()}),
             content.body,
         )
-        return RedriveDecision(True, origin, content_now, self._targets(vhost, terms, origin, keys, content_now))
+        try:
+            targets = self._targets(vhost, terms, origin, keys, content_now)
+        except TooManySteps:
+            targets = ()
+        return RedriveDecision(True, origin, content_now, targets)
 
     def _targets(
         self, vhost: str, terms: RedriveTerms, origin: Origin | None, keys: list[str], content: Content

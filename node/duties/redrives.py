@@ -8,6 +8,7 @@ moves anything before the catalog here is as new as the lead: where a message ha
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -20,7 +21,6 @@ from mayfly.node.limits import (
     DEAD_LETTERS_PER_ENTRY,
     DEAD_LETTERS_ROUTED_AHEAD,
     REDRIVE_LOOKS,
-    ROUTING_STEPS_PER_TURN,
     TRANSFER_BYTES,
 )
 from mayfly.node.shard import commands
@@ -53,7 +53,7 @@ class _Progress:
         self.given_ms = 0
         self.ahead: Ahead | None = None
         self.at = 0
-        self.place = Place(False, 0, 0, 0)
+        self.place = Place(False, 0, 0, 0, 0, 0)
 
     def begin(self, ahead: Ahead, place: Place | None) -> None:
         """These come next, behind the place."""
@@ -93,6 +93,7 @@ class Redrives:
         self._judge = RedriveJudge(RedriveRouter(port.catalog), entry)
         self._life = 0
         self._given = 0
+        self._now_ms = 0
         self.forget()
 
     def forget(self) -> None:
@@ -103,9 +104,17 @@ class Redrives:
         self._fresh: set[int] = set()
         """Redrives since whose start the catalog here was brought up to date."""
         self._barrier_under_way = False
+        self._is_in_line = False
+
+    def _turn_came(self, life: int) -> None:
+        """There is a turn to route in, for which it has stood in line."""
+        if life == self._life:
+            self._is_in_line = False
+            self.perform(self._now_ms)
 
     def perform(self, now_ms: int) -> None:
         """Give what is due."""
+        self._now_ms = now_ms
         running = self._shard.running_redrives()
         if not running:
             if self._progress:
@@ -149,6 +158,12 @@ class Redrives:
         most = redrive.may_move(self._clock(now_ms), DEAD_LETTERS_PER_ENTRY)
         if not most:
             return
+        turns = self._catalog.routing_turns
+        if turns.is_over:
+            if not self._is_in_line:
+                self._is_in_line = True
+                turns.enter(self, partial(self._turn_came, self._life))
+            return
         self._given += 1
         progress.tag = self._given
         command = self._look(queue, redrive, progress, most, self._clock(now_ms))
@@ -180,10 +195,10 @@ class Redrives:
         going: list[Redriven] = []
         stayed = redrive.stayed
         looked = size = 0
-        before = self._catalog.routing_steps
+        turns = self._catalog.routing_turns
         while looked < self.looks and len(going) < most and size < TRANSFER_BYTES:
             message = progress.next()
-            if message is None or self._catalog.routing_steps - before >= ROUTING_STEPS_PER_TURN:
+            if message is None or (looked and turns.is_over):
                 break
             progress.at += 1
             looked += 1
@@ -202,7 +217,7 @@ class Redrives:
         decision = judged.decision
         assert decision is not None
         local, remote = self._split(decision.targets)
-        return Redriven(message.index, message.offset, local, remote, _letter(decision))
+        return Redriven(message.index, message.offset, message.enqueued_ms, local, remote, _letter(decision))
 
     def _split(self, targets: Sequence[QueueRecord]) -> tuple[list[int], list[tuple[int, int]]]:
         own = self._shard.shard_id

@@ -100,9 +100,9 @@ def _by_deadline(message: Message) -> int:
     return message.deadline_ms
 
 
-def _place(message: Message) -> tuple[int, int]:
-    """By which a message is known in its queue."""
-    return (message.index, message.offset)
+def _place(message: Message) -> tuple[int, int, int]:
+    """By which a message is known in its queue: those that come of one that recurs have the same content."""
+    return (message.index, message.offset, message.enqueued_ms)
 
 
 def _close_ranks(line: Line, dead: list[Message]) -> None:

@@ -28,16 +28,25 @@ class Place:
     of the line yet.
 
     ``is_back``, ``priority``: which line, of what came back or of what was never delivered (`Queue.levels`).
-    ``index``, ``offset``: a message that was looked at and stays. Once it has left, so have all before it.
+    ``index``, ``offset``, ``enqueued_ms``: a message that was looked at and stays. Once it has left, so have all before
+    it. (Of one that recurs several have the same content.) ``acquired_count`` tells it from itself after it came back.
     """
 
-    __slots__ = ("index", "is_back", "offset", "priority")
+    __slots__ = ("acquired_count", "enqueued_ms", "index", "is_back", "offset", "priority")
 
-    def __init__(self, is_back: bool, priority: int, index: int, offset: int) -> None:
+    def __init__(
+        self, is_back: bool, priority: int, index: int, offset: int, enqueued_ms: int, acquired_count: int
+    ) -> None:
         self.is_back = is_back
         self.priority = priority
         self.index = index
         self.offset = offset
+        self.enqueued_ms = enqueued_ms
+        self.acquired_count = acquired_count
+
+    def row(self) -> list[object]:
+        """For a snapshot."""
+        return [self.is_back, self.priority, self.index, self.offset, self.enqueued_ms, self.acquired_count]
 
 
 class Redrive:
@@ -118,7 +127,7 @@ class Redrive:
         return [
             self.redrive_id, self.terms, self.per_second, self.started_ms, self.changed_ms, self.waiting, self.state,
             self.moved, self.stayed, self.step, self.tag, self.paid_us,
-            [] if place is None else [place.is_back, place.priority, place.index, place.offset],
+            [] if place is None else place.row(),
         ]
 
 
@@ -136,8 +145,8 @@ def redrive_of(row: Any) -> Redrive:
         found.tag = tag
         found.paid_us = paid_us
         if at:
-            is_back, priority, index, offset = at
-            found.place = Place(is_back, priority, index, offset)
+            is_back, priority, index, offset, enqueued_ms, acquired_count = at
+            found.place = Place(is_back, priority, index, offset, enqueued_ms, acquired_count)
     except (TypeError, ValueError) as error:
         raise ShardError(f"{row!r} is no redrive") from error
     if not 0 <= found.state <= CANCELLED:

@@ -25,10 +25,11 @@ SET_RATE: Final = 3
 WHICHEVER: Final = 0
 """A CHANGE_REDRIVE that means the queue's redrive, whichever it is."""
 
-# kind, flags, count, queue, redrive, step, tag, stayed, priority, index and offset of the place
-REDRIVE_HEAD: Final = Struct("<BBIQQQQQIQQ")
-# index and offset of the message, key length, header length, body length, local targets, remote targets
-REDRIVEN_HEAD: Final = Struct("<QQHIIII")
+# kind, flags, count, queue, redrive, step, tag, stayed, priority, index, offset, enqueued_ms and acquired_count of the
+# place
+REDRIVE_HEAD: Final = Struct("<BBIQQQQQIQQQq")
+# index, offset and enqueued_ms of the message, key length, header length, body length, local targets, remote targets
+REDRIVEN_HEAD: Final = Struct("<QQQHIIII")
 
 FLAG_DONE: Final = 1
 FLAG_BACK: Final = 2
@@ -36,17 +37,18 @@ FLAG_BACK: Final = 2
 
 
 class Redriven:
-    """What the leader decided for one message: the ``content`` goes to ``local_targets`` (queues of this shard) and
-    ``remote_targets`` (target shard, target queue)."""
+    """What the leader decided for one message, known by its place in the log and its time: the ``content`` goes to
+    ``local_targets`` (queues of this shard) and ``remote_targets`` (target shard, target queue)."""
 
-    __slots__ = ("content", "index", "local_targets", "offset", "remote_targets")
+    __slots__ = ("content", "enqueued_ms", "index", "local_targets", "offset", "remote_targets")
 
     def __init__(
-        self, index: int, offset: int, local_targets: Sequence[int], remote_targets: Sequence[tuple[int, int]],
-        content: LetterContent,
+        self, index: int, offset: int, enqueued_ms: int, local_targets: Sequence[int],
+        remote_targets: Sequence[tuple[int, int]], content: LetterContent,
     ) -> None:
         self.index = index
         self.offset = offset
+        self.enqueued_ms = enqueued_ms
         self.local_targets = local_targets
         self.remote_targets = remote_targets
         self.content = content
@@ -79,15 +81,15 @@ def encode_redrive(
     parts = [
         REDRIVE_HEAD.pack(
             REDRIVE, flags, len(redriven), queue_id, redrive_id, step, tag, stayed, place.priority, place.index,
-            place.offset,
+            place.offset, place.enqueued_ms, place.acquired_count,
         )
     ]
     for each in redriven:
         content = each.content
         parts.append(
             REDRIVEN_HEAD.pack(
-                each.index, each.offset, len(content.exchange_and_key), len(content.header), len(content.body),
-                len(each.local_targets), len(each.remote_targets),
+                each.index, each.offset, each.enqueued_ms, len(content.exchange_and_key), len(content.header),
+                len(content.body), len(each.local_targets), len(each.remote_targets),
             )
         )
         parts.append(pack_numbers(each.local_targets))

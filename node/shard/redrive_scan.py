@@ -6,7 +6,7 @@ from typing import Final
 from mayfly.node.shard.line import Line
 from mayfly.node.shard.message import Message
 from mayfly.node.shard.moment import LineName, named_lines
-from mayfly.node.shard.packed import INDEX, OFFSET, Packed
+from mayfly.node.shard.packed import ACQUIRED_COUNT, ENQUEUED_MS, INDEX, OFFSET, Packed
 from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.redrive import Place
 
@@ -27,8 +27,10 @@ class Ahead:
         """The place behind a message of this line that stays, or at its beginning."""
         is_back, priority = self.name
         if message is None:
-            return Place(is_back, priority, 0, 0)
-        return Place(is_back, priority, message.index, message.offset)
+            return Place(is_back, priority, 0, 0, 0, 0)
+        return Place(
+            is_back, priority, message.index, message.offset, message.enqueued_ms, message.acquired_count
+        )
 
 
 def ahead_of(queue: Queue, place: Place | None, until_ms: int) -> Ahead:
@@ -60,23 +62,33 @@ def _up_to(messages: list[Message], until_ms: int) -> list[Message]:
     return messages
 
 
+def _is_at(message: Message, place: Place) -> bool:
+    return (
+        message.index == place.index
+        and message.offset == place.offset
+        and message.enqueued_ms == place.enqueued_ms
+        and message.acquired_count == place.acquired_count
+    )
+
+
 def _place_behind(line: Line, place: Place) -> int:
     """How many of a line are up to a message, that one included; 0 if it is not there any more."""
     passed = 0
     for message in line.items[line.head :]:
         passed += 1
-        if message.index == place.index and message.offset == place.offset:
+        if _is_at(message, place):
             return passed
     for piece in line.packed:
         if isinstance(piece, Packed) and piece.may_hold(place.index, place.index):
-            columns = zip(piece.column(INDEX), piece.column(OFFSET), strict=True)
-            for within, (index, offset) in enumerate(columns, 1):
-                if index == place.index and offset == place.offset:
+            wanted = (place.index, place.offset, place.enqueued_ms, place.acquired_count)
+            columns = [piece.column(number) for number in (INDEX, OFFSET, ENQUEUED_MS, ACQUIRED_COUNT)]
+            for within, found in enumerate(zip(*columns, strict=True), 1):
+                if found == wanted:
                     return passed + within
         passed += piece.count
     for message in line.back:
         passed += 1
-        if message.index == place.index and message.offset == place.offset:
+        if _is_at(message, place):
             return passed
     return 0
 

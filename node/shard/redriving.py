@@ -15,7 +15,7 @@ from mayfly.node.shard.delivery import catch_up
 from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.line import Line
 from mayfly.node.shard.message import Message
-from mayfly.node.shard.packed import INDEX, OFFSET, Packed
+from mayfly.node.shard.packed import ENQUEUED_MS, INDEX, OFFSET, Packed
 from mayfly.node.shard.packing import NUMBER_BYTES, unpack_numbers
 from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.queues import gone, not_all_here
@@ -37,8 +37,9 @@ from mayfly.node.shard.state import State
 
 _REMOTE_NUMBERS: Final = 2
 
-Key = tuple[int, int]
-"""By which a message is known in its queue: its entry, and where it stands in that."""
+Key = tuple[int, int, int]
+"""By which a message is known in its queue: its entry, where it stands in that, and since when it is in the queue.
+(Those that come of one that recurs have the same content.)"""
 
 
 def start_redrive(state: State, position: int, end: int, results: list[object]) -> int:
@@ -117,7 +118,8 @@ class _Leaving:
 def apply_redrive(state: State, position: int, end: int) -> int:
     """Apply the REDRIVE at ``position``; where it ends."""
     head = REDRIVE_HEAD.unpack_from(state.data, position)
-    _, flags, count, queue_id, redrive_id, step, tag, stayed, priority, index, offset = head
+    _, flags, count, queue_id, redrive_id, step, tag, stayed = head[:8]
+    priority, index, offset, enqueued_ms, acquired_count = head[8:]
     wanted, after = _wanted(state, position + REDRIVE_HEAD.size, end, count)
     queue = state.queues.get(queue_id)
     redrive = None if queue is None else queue.redrive
@@ -128,7 +130,7 @@ def apply_redrive(state: State, position: int, end: int) -> int:
     redrive.step = step
     redrive.tag = tag
     redrive.stayed = stayed
-    redrive.place = Place((flags & FLAG_BACK) != 0, priority, index, offset)
+    redrive.place = Place((flags & FLAG_BACK) != 0, priority, index, offset, enqueued_ms, acquired_count)
     catch_up(state, queue)
     moved = _take_out(state, queue, wanted) if wanted else 0
     for leaving in wanted.values():
@@ -151,8 +153,8 @@ def _wanted(state: State, position: int, end: int, count: int) -> "tuple[dict[Ke
     for _ in range(count):
         if position + REDRIVEN_HEAD.size > end:
             raise ShardError(f"REDRIVE is cut off at {position}")
-        index, offset, key_length, header_length, body_length, locals_, remotes = REDRIVEN_HEAD.unpack_from(
-            data, position
+        index, offset, enqueued_ms, key_length, header_length, body_length, locals_, remotes = (
+            REDRIVEN_HEAD.unpack_from(data, position)
         )
         targets_at = position + REDRIVEN_HEAD.size
         content_at = targets_at + (locals_ + _REMOTE_NUMBERS * remotes) * NUMBER_BYTES
@@ -161,7 +163,7 @@ def _wanted(state: State, position: int, end: int, count: int) -> "tuple[dict[Ke
             raise ShardError(f"REDRIVE of a message reaches to {position}, its batch to {end}")
         targets = unpack_numbers(data, targets_at, locals_, content_at)
         if (locals_ or remotes) and all(target in state.queues for target in targets):
-            wanted[(index, offset)] = _Leaving(
+            wanted[(index, offset, enqueued_ms)] = _Leaving(
                 targets_at, locals_, remotes, content_at, key_length, header_length, body_length
             )
     return wanted, position
@@ -191,8 +193,10 @@ def _take_out(state: State, queue: Queue, wanted: dict[Key, _Leaving]) -> int:
 
 def _is_wanted(state: State, queue: Queue, message: Message, wanted: dict[Key, _Leaving]) -> bool:
     """Note a message that leaves. One whose deadline has passed expires instead (RULES T5)."""
-    leaving = wanted.get((message.index, message.offset))
+    leaving = wanted.get((message.index, message.offset, message.enqueued_ms))
     if leaving is None or 0 <= message.deadline_ms <= state.time_ms:
+        return False
+    if leaving.message is not None:
         return False
     leaving.message = message
     queue.ready_bytes -= message.body_length
@@ -241,6 +245,8 @@ def _take_from_anywhere(state: State, queue: Queue, line: Line, wanted: dict[Key
         timed = sum([1 for message in taken if message.deadline_ms >= 0])
         line.put_together(items, packed, back, line.timed - timed)
         line.gone = passed
+        if line.anywhere:
+            line.nothing_noted()
         if not items:
             line.advance(0)
     return len(taken)
@@ -268,8 +274,9 @@ def _piece_without(
     there = bytearray(b"\1") * piece.size if piece.there is None else piece.there[:]
     places = [place for place in range(piece.size) if there[place]]
     left = piece.count
-    for place, index, offset in zip(places, piece.column(INDEX), piece.column(OFFSET), strict=True):
-        if (index, offset) in wanted:
+    keys = zip(piece.column(INDEX), piece.column(OFFSET), piece.column(ENQUEUED_MS), strict=True)
+    for place, key in zip(places, keys, strict=True):
+        if key in wanted:
             message = piece.message(place)
             if _is_wanted(state, queue, message, wanted):
                 taken.append(message)

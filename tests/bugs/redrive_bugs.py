@@ -57,8 +57,8 @@ REDRIVE_BUGS = [
     Bug(
         "forgets in snapshots how far a redrive has come",
         "node/shard/redrive.py",
-        "            [] if place is None else [",
-        "            [] if place is None or place.index else [",
+        "            [] if place is None else place",
+        "            [] if place is None or place.index else place",
         _DUTY + "test_r1_the_next_leader_goes_on",
         "assert",
     ),

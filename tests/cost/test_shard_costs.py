@@ -748,11 +748,11 @@ def redrive(world: World, place: Callable[[list[Any]], Any]) -> Callable[[], obj
     lines = [line.live() for line in world.shard.queue(BIG).lines() if line.count()]
     it = place(max(lines, key=len)) if lines else None
     content = world.c.LetterContent(b"\0\1k", b"h", b"body")
-    index, offset = (1, 0) if it is None else (it.index, it.offset)
-    redriven = [world.modules.redrives.Redriven(index, offset, (BESIDE,), (), content)]
+    known_by = (1, 0, 0) if it is None else (it.index, it.offset, it.enqueued_ms)
+    redriven = [world.modules.redrives.Redriven(*known_by, (BESIDE,), (), content)]
     started = world.shard.queue(BIG).redrive
     redrive_id = 1 if started is None else started.redrive_id  # The queue of a delayed exchange has none.
-    at = world.modules.redrive.Place(False, 0, 0, 0)
+    at = world.modules.redrive.Place(False, 0, 0, 0, 0, 0)
     return by_leader(world, world.modules.redrives.encode_redrive(BIG, redrive_id, 1, redriven, 0, at, False))
 
 

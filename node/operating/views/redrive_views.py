@@ -14,6 +14,7 @@ from mayfly.node.duties.redrive_judge import MOVES, NO_ROUTE, NOT_ITS_OWN, Judge
 from mayfly.node.engine.engine import Engine
 from mayfly.node.operating.ports.redrives import RedriveWish
 from mayfly.node.operating.views.json_tables import shown_properties
+from mayfly.node.operating.views.json_values import json_value
 from mayfly.node.operating.views.log_entries import LogEntries
 from mayfly.node.operating.views.queue_counts import shard_here
 from mayfly.node.operating.views.shard_clocks import shard_now
@@ -38,6 +39,8 @@ class RedrivePlace(NamedTuple):
     entry: int = -1
     """-1: nothing was looked at yet."""
     offset: int = 0
+    enqueued_ms: int = 0
+    acquired_count: int = 0
 
 
 class PreviewPart(NamedTuple):
@@ -127,15 +130,17 @@ def preview_steps(
     found = _Found(shown)
     looked = 0
     while True:
-        at = None if place.entry < 0 else Place(place.is_back, place.priority, place.entry, place.offset)
+        at = None if place.entry < 0 else Place(*place[2:])
         ahead = ahead_of(queue, at, place.up_to_ms)
         if not ahead.messages:
             yield found.part(None)
             return
         for message in ahead.messages:
             found.add(message, judge.judge(queue, redrive, terms, message, time_ms), redrive.started_ms)
-            is_back, priority = ahead.name
-            place = place._replace(is_back=is_back, priority=priority, entry=message.index, offset=message.offset)
+            place = RedrivePlace(
+                place.up_to_index, place.up_to_ms, *ahead.name, message.index, message.offset, message.enqueued_ms,
+                message.acquired_count,
+            )
             looked += 1
             if looked >= most or entries.bytes_read >= BYTES_READ:
                 yield found.part(place)
@@ -179,10 +184,10 @@ def _row(message: Message, decision: RedriveDecision, time_ms: int) -> dict[str,
         payload, encoding = base64.b64encode(body).decode(), "base64"
     return {
         "targets": [queue.name for queue in decision.targets],
-        "exchange": shown.exchange,
-        "routing_key": shown.routing_key,
-        "reason": None if decision.origin is None else decision.origin.reason,
-        "from_queue": None if decision.origin is None else decision.origin.queue,
+        "exchange": json_value(shown.exchange),
+        "routing_key": json_value(shown.routing_key),
+        "reason": None if decision.origin is None else json_value(decision.origin.reason),
+        "from_queue": None if decision.origin is None else json_value(decision.origin.queue),
         "age_ms": max(0, time_ms - message.enqueued_ms),
         "properties": shown_properties(shown.header),
         "payload_bytes": message.body_length,

@@ -14,6 +14,7 @@ from mayfly.node.catalog.shard_settings import shard_settings
 from mayfly.node.dead_letter import DeathWriter, RedriveTerms
 from mayfly.node.duties.contents import content_of
 from mayfly.node.duties.redrives import AGAIN_MS, Redrives
+from mayfly.node.limits import ROUTING_STEPS_PER_TURN
 from mayfly.node.shard import commands
 from mayfly.node.shard.message import Message
 from mayfly.node.shard.redrive import DONE, RUNNING, Redrive
@@ -310,6 +311,24 @@ def test_r1_the_rate_is_that_of_the_shards_clock(leader: Leader) -> None:
     leader.driver.run(encode_change_redrive(leader.dead.id, RESUME))
     leader.run()
     assert leader.redrive.moved <= moved + 1, "what it may not move while it is paused it does not make up for"
+
+
+def test_r1_it_takes_turns_with_whatever_else_routes(leader: Leader) -> None:
+    turns = leader.catalog.routing_turns
+    leader.catalog.apply(DeclareExchange("/", "again", "fanout"))
+    leader.catalog.apply(Bind("/", "again", "queue", "work", ""))
+    for number in range(3):
+        leader.bury(number)
+    leader.start(exchange="again")
+    turns.steps.taken += ROUTING_STEPS_PER_TURN
+    leader.look()
+    leader.look()
+    assert not leader.given
+    turns.begin()
+    assert len(leader.given) == 1, "it goes on by itself"
+    assert not turns.has_waiting, "it stood in line once"
+    leader.run()
+    assert leader.bodies(leader.work) == [0, 1, 2]
 
 
 def test_r1_it_waits_for_lanes_that_do_not_move(leader: Leader) -> None:

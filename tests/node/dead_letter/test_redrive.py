@@ -10,7 +10,8 @@ from pamqp.commands import Basic
 
 from mayfly.node.amqp.content import Content
 from mayfly.node.amqp.field_table import FieldTable
-from mayfly.node.catalog import Catalog, DeclareQueue
+from mayfly.node.catalog import Catalog, DeclareQueue, QueueRecord
+from mayfly.node.catalog.routing_steps import TooManySteps
 from mayfly.node.dead_letter import (
     DeathHistory,
     DeathWriter,
@@ -65,6 +66,20 @@ def test_r1_the_count_of_redrives_grows() -> None:
         assert headers is not None
         assert headers.python()["x-redrive-count"] == count
         content, _ = die(content, "work", "rejected")
+
+
+class Endless(Catalog):
+    """With it, to route any message takes too much."""
+
+    def route(self, *asked: Any) -> tuple[QueueRecord, ...]:
+        raise TooManySteps
+
+
+def test_r1_what_takes_too_many_steps_to_route_has_no_route() -> None:
+    router = RedriveRouter(Endless(1))
+    decision = router.decide("/", "dead", RedriveTerms(exchange="many"), die(message(), "work")[0])
+    assert decision.meant
+    assert not decision.targets
 
 
 def test_r1_the_origin_is_another_queue_than_its_own() -> None:

@@ -6,18 +6,25 @@ from typing import Any
 
 import msgspec
 import pytest
+from pamqp.commands import Basic
 
+from mayfly.node.amqp.content import Content
+from mayfly.node.catalog import Catalog
+from mayfly.node.dead_letter import DeathWriter, RedriveRouter, RedriveTerms
 from mayfly.node.operating.ports.redrives import RedriveWish
 from mayfly.node.operating.redrives import _Preview, _Redrives
 from mayfly.node.operating.views.redrive_views import (
     PreviewPart,
     RedrivePlace,
     RedriveRow,
+    _row,
     encoded_terms,
     shown_terms,
 )
+from mayfly.node.shard.message import Message
+from tests.node.amqp.headers import build_header
 
-PLACE = RedrivePlace(9, 1_000, True, 3, 7, 5)
+PLACE = RedrivePlace(9, 1_000, True, 3, 7, 5, 900, 1)
 ROW = {"targets": ["q"], "exchange": "", "properties": {"headers": {"n": 1, "x": [True, None]}}, "payload": "p"}
 
 
@@ -34,6 +41,15 @@ ROW = {"targets": ["q"], "exchange": "", "properties": {"headers": {"n": 1, "x":
 )  # fmt: skip
 def test_r1_what_nodes_say_of_redrives_is_read_as_it_was_meant(told: Any, kind: Any) -> None:
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(told), type=kind) == told
+
+
+def test_r1_what_no_utf_8_can_say_is_shown_nevertheless() -> None:
+    header = build_header(Basic.Properties(), 1)
+    died = DeathWriter().write(Content(b"\2e\xff\1\xff", header, b"m"), "work", "expired", 1, "", None).content(b"m")
+    decision = RedriveRouter(Catalog(1)).decide("/", "dead", RedriveTerms(queue="work"), died)
+    row = _row(Message(1, 0, 5, len(header), 1, 0, -1, 0), decision, 0)
+    assert msgspec.json.decode(msgspec.json.encode(row))["routing_key"] == row["routing_key"]
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(row)) == row
 
 
 def test_r1_what_was_asked_for_is_shown_again() -> None:

@@ -13,6 +13,7 @@ from mayfly.node.shard.results import GetResult
 from mayfly.node.shard.settings import ShardQueueSettings, encode_terms
 from mayfly.node.shard.shard import Shard
 from tests.node.shard.driver import Driver, attach, publish, update_queue
+from tests.node.shard.test_recurring import recurs
 
 
 @pytest.fixture
@@ -73,6 +74,24 @@ def test_t7_what_comes_later_and_is_due_sooner_is_waited_for(driver: Driver) -> 
     driver.pass_ms(100)
     driver.tick()
     assert dead(driver) == ["soon"]
+
+
+def test_s6_x2_times_of_one_that_recurs_expire_one_by_one() -> None:
+    """They have the same content, and each its own deadline."""
+    driver = Driver()
+    driver.create(1, allow_schedule=True, expire_anywhere=True, message_ttl_ms=2500)
+    driver.run(recurs("a", every_s=1))
+    for _ in range(3):
+        driver.pass_ms(1000)
+        driver.tick()
+    queue = driver.shard.queue(1)
+    assert queue is not None
+    assert queue.ready_count() == 3
+    driver.pass_ms(500)
+    driver.tick()
+    assert (queue.ready_count(), queue.expired, queue.ready_bytes, queue.ready.timed) == (2, 1, 2, 2)
+    assert list(driver.shard._state.live.values()) == [3], "of the two, and of the one that waits"
+    assert driver.replay().digest() == driver.shard.digest()
 
 
 def test_t8_ttl_0_is_delivered_if_a_consumer_takes_it_else_dies(driver: Driver) -> None:

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from mayfly.node.shard import commands
 from mayfly.node.shard.commands import LetterContent
 from mayfly.node.shard.errors import ShardError
-from mayfly.node.shard.message import Message
+from mayfly.node.shard.line import Line
+from mayfly.node.shard.message import GIVEN_BACK, Message
 from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.redrive import CANCELLED, DONE, PAUSED, RUNNING, Redrive
 from mayfly.node.shard.redrive_commands import (
@@ -23,10 +24,11 @@ from mayfly.node.shard.redrive_commands import (
     encode_redrive,
     encode_start_redrive,
 )
-from mayfly.node.shard.redrive_scan import ahead_of
+from mayfly.node.shard.redrive_scan import _place_behind, ahead_of
 from mayfly.node.shard.results import IN_USE, NO_REDRIVE, NOT_READY, Gone, Moved, RedriveState, Refused
 from mayfly.node.shard.shard import Shard
-from tests.node.shard.driver import Driver
+from tests.node.shard.driver import LEADER, A, Driver
+from tests.node.shard.test_recurring import recurs
 
 DEAD, WORK, OTHER = 1, 2, 3
 ELSEWHERE = (5, 77)
@@ -61,7 +63,7 @@ class Redriver:
 
     def redriven(self, message: Message) -> Redriven:
         content = LetterContent(b"\0\1k", b"h", self.driver.body(message).encode())
-        return Redriven(message.index, message.offset, self.local, self.remote, content)
+        return Redriven(message.index, message.offset, message.enqueued_ms, self.local, self.remote, content)
 
     def command(self, wants: Wants = anything) -> bytes:
         """The next REDRIVE."""
@@ -81,8 +83,9 @@ class Redriver:
         done = not ahead.messages
         return encode_redrive(DEAD, redrive.redrive_id, redrive.step + 1, going, stayed, place, done)
 
-    def step(self, wants: Wants = anything) -> None:
-        self.driver.lead(self.command(wants))
+    def step(self, wants: Wants = anything, then: bytes = b"") -> None:
+        """The next REDRIVE; in its entry a client says something ``then``."""
+        self.driver.entry((LEADER, self.command(wants)), (A, then))
 
     def finish(self, wants: Wants = anything) -> None:
         for _ in range(10_000):
@@ -106,11 +109,15 @@ def filled(count: int, **settings: object) -> Driver:
     return driver
 
 
+def publication(queue: int, body: int) -> bytes:
+    parts: list[bytes] = []
+    commands.encode_publish(parts, (queue,), -1, b"\0\1k", b"h", b"%d" % body)
+    return b"".join(parts)
+
+
 def publish(driver: Driver, queue: int, bodies: range) -> None:
     for body in bodies:
-        parts: list[bytes] = []
-        commands.encode_publish(parts, (queue,), -1, b"\0\1k", b"h", b"%d" % body)
-        driver.run(*parts)
+        driver.run(publication(queue, body))
 
 
 def bodies(driver: Driver, queue: int) -> list[int]:
@@ -372,6 +379,71 @@ def copy_of(driver: Driver) -> Shard:
     return copy
 
 
+@pytest.mark.parametrize("piece", [4096, 16])
+def test_r1_x2_what_comes_in_the_entry_of_a_redrive(piece: int) -> None:
+    driver = Driver()
+    driver.shard = Shard(3, 1, messages_per_piece=piece)
+    driver.create(DEAD, expire_anywhere=True)
+    driver.create(WORK)
+    publish(driver, DEAD, range(100))
+    redriver = Redriver(driver, at_once=1000)
+    redriver.start()
+    redriver.step(lambda body: 0 < int(body) < 99, publication(DEAD, 500))
+    redriver.finish(lambda body: 0 < int(body) < 99)
+    assert bodies(driver, DEAD) == [0, 99, 500]
+
+
+def with_occurrences() -> Driver:
+    """Three messages of one that recurs are ready: all have the same content."""
+    driver = Driver()
+    driver.create(DEAD, allow_schedule=True)
+    driver.create(WORK)
+    driver.run(recurs("a", DEAD, every_s=1, body="7"))
+    for _ in range(3):
+        driver.pass_ms(1000)
+        driver.tick()
+    return driver
+
+
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_r1_s6_all_that_came_of_one_that_recurs_move(at_once: int) -> None:
+    driver = with_occurrences()
+    (entry,) = driver.shard.live_entries()
+    redriver = Redriver(driver, at_once)
+    redriver.start()
+    redriver.finish()
+    assert bodies(driver, WORK) == [7, 7, 7]
+    assert redriver.redrive.moved == 3
+    assert driver.shard._state.live[entry] == 1, "the one that waits"
+
+
+def test_r1_s6_all_that_came_of_one_that_recurs_stay() -> None:
+    driver = with_occurrences()
+    redriver = Redriver(driver, at_once=2)
+    redriver.start()
+    for _ in range(3):
+        redriver.step(lambda body: False)
+    assert (redriver.redrive.state, redriver.redrive.stayed) == (DONE, 3)
+
+
+def test_r1_what_came_back_meanwhile_is_not_the_place() -> None:
+    """It stands behind those that came back before it, which were not looked at."""
+    driver = filled(3)
+    got = [driver.get_message(DEAD, no_ack=False) for _ in range(3)]
+    place = ahead_of(queue_of(driver), None, driver.time_ms)
+    assert not place.messages
+    first = got[0]
+    assert first is not None
+    stayed = place.place_of(first)
+    back = first.returned(GIVEN_BACK)
+    line = Line()
+    for message in (got[1], got[2], back):
+        assert message is not None
+        line.append(message)
+    assert _place_behind(line, stayed) == 0
+    assert _place_behind(line, place.place_of(back)) == 3
+
+
 @given(st.data())
 def test_r1_long_lines_whoever_leaves_and_whenever_a_replica_is_made_anew(data: st.DataObject) -> None:
     """Lines with pieces of a few messages; some have TTLs, some are got or come back meanwhile; after any step the
@@ -402,7 +474,9 @@ def test_r1_long_lines_whoever_leaves_and_whenever_a_replica_is_made_anew(data: 
             got += [] if body is None else [int(body)]
         elif what < 0.25:
             publish(driver, DEAD, range(1_000, 1_002))
-        elif what < 0.4:
+        elif what < 0.35:
+            redriver.step(wants, publication(DEAD, 1_002))
+        elif what < 0.45:
             copy = copy_of(driver)
             assert copy.digest() == driver.shard.digest()
             driver.shard = copy
