@@ -9,10 +9,11 @@ from pamqp import commands as amqp
 from pamqp.header import ContentHeader
 
 from mayfly.cluster.versions import LEVEL_HIGHEST
-from mayfly.node.catalog import Catalog, DeclareQueue, QueueRecord
+from mayfly.node.catalog import Catalog, DeclareQueue, QueueRecord, RemoveQueues
 from mayfly.node.catalog.shard_settings import shard_settings
 from mayfly.node.duties.progress import AGAIN_MS
 from mayfly.node.duties.stream_copies import StreamCopies
+from mayfly.node.numbers import stream_source
 from mayfly.node.shard import commands
 from mayfly.node.shard.room import ANY_ROOM, Room
 from mayfly.node.shard.shard import Shard
@@ -100,3 +101,20 @@ def test_j4_entries_of_what_has_left_a_stream_are_read_no_more() -> None:
     assert origin.look(after_ms=AGAIN_MS), "nothing has moved: it goes again"
     assert origin.read
     assert not set(origin.read) & set(origin.driver.released)
+
+
+def test_j4_a_mirror_of_a_stream_that_is_declared_anew_is_offered_nothing() -> None:
+    """It keeps what it has of the old one, for ever."""
+    origin = Origin("m")
+    before, mirror = origin.stream, origin.copies[0]
+    origin.publish(3)
+    origin.look()
+    for _, command in origin.sent:
+        origin.driver.lead(command)
+    assert origin.driver.shard.received_up_to(mirror.id, stream_source(before.id)) == 3
+    origin.catalog.apply(RemoveQueues((before.id,)))
+    origin.stream = origin.declare("s")
+    assert origin.stream.id != before.id
+    origin.publish(3)
+    for _ in range(3):
+        assert origin.look(after_ms=AGAIN_MS) == []
