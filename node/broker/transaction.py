@@ -239,12 +239,12 @@ class Transaction:
 
 
 def _still_there(catalog: Catalog, queues: list[QueueRecord]) -> list[QueueRecord]:
-    """These queues, or those that have their names now."""
+    """These queues, or those that have their names now; no mirrors (RULES J4)."""
     found: list[QueueRecord] = []
     for queue in queues:
         named = catalog.delay_queue if queue.delays else catalog.queue
         now = catalog.queue_by_id(queue.id) or named(queue.vhost, queue.name)
-        if now is not None:
+        if now is not None and now.settings.mirror is None:
             found.append(now)
     return found
 

@@ -158,7 +158,7 @@ class RedriveRouter:
         if terms.exchange is None:
             name = terms.queue if terms.queue is not None else origin.queue if origin is not None else ""
             record = self._catalog.queue(vhost, name)
-            return () if record is None else (record,)
+            return () if record is None or record.settings.mirror is not None else (record,)
         if self._catalog.looks_at_headers(vhost, terms.exchange):
             header = as_shown(content.header)
             start, stop = property_span(header, HEADERS)

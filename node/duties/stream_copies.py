@@ -22,7 +22,7 @@ from mayfly.node.shard.message import Message
 from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.shard import Shard
 from mayfly.node.shard.stream import Stream
-from mayfly.node.shard.stream_line import Unpacked, read
+from mayfly.node.shard.stream_line import read
 
 _UNDER_WAY: Final = 8
 """Commands for one copy that were sent and not yet seen to be there: bounds what is in memory of them, and the time of
@@ -34,14 +34,13 @@ _NOWHERE: Final = -1
 class _Feed:
     """From one stream to one copy of it. ``ends``: the last sequences of what was sent and has not arrived."""
 
-    __slots__ = ("copy", "ends", "origin", "progress", "unpacked")
+    __slots__ = ("copy", "ends", "origin", "progress")
 
     def __init__(self, origin: QueueRecord, copy: QueueRecord, now_ms: int) -> None:
         self.origin = origin
         self.copy = copy
         self.progress = Progress(copy.shard, 1, now_ms)
         self.ends: deque[int] = deque()
-        self.unpacked = Unpacked()
 
 
 class StreamCopies:
@@ -124,7 +123,8 @@ class StreamCopies:
         size = 0
         index, data = _NOWHERE, b""
         while len(items) < most and size < TRANSFER_BYTES:
-            messages = read(queue.ready, feed.unpacked, offset, most - len(items))
+            # With what the stream itself remembers: that forgets what leaves.
+            messages = read(queue.ready, stream.unpacked, offset, most - len(items))
             if not messages:
                 return items, stream.next_offset
             for message in messages:

@@ -424,10 +424,16 @@ class Shard:
         """The highest sequence that ``source`` has transferred into this queue, 0 for none, -1 when it is not
         here.
 
-        -1 says nothing about a queue that is still to be created here: ask the catalog before closing a lane.
+        -1 says nothing about a queue that is still to be created here: ask the catalog before closing a lane. A mirror
+        that has taken over from one stream takes nothing from another: -1 (RULES J4).
         """
         queue = self._state.queues.get(queue_id)
-        return -1 if queue is None else queue.received.get(source, 0)
+        if queue is None:
+            return -1
+        received = queue.received.get(source, 0)
+        if not received and queue.received and queue.stream is not None and queue.stream.is_mirror:
+            return -1
+        return received
 
     def move_in(self, queue_id: int) -> bytes:
         """The MOVE_IN of a queue that has left, for its new shard."""

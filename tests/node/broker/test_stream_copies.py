@@ -407,3 +407,19 @@ def test_j4_a_stream_that_is_declared_anew(brokers: ThreeBrokers) -> None:
     pass_ms(brokers, 2_000)
     assert bodies(brokers, client, "m") == ["old"]
     assert bodies(brokers, client, "all") == ["old", "new"]
+
+
+def test_j4_a_commit_has_no_route_to_a_mirror_that_has_the_name_by_then(world: Any, client: Client) -> None:
+    """Its queue was deleted meanwhile, and declared anew as a mirror."""
+    client.declare("s", arguments=STREAM)
+    client.declare("m")
+    client.call(1, commands.Tx.Select())
+    client.publish(1, "m", mandatory=True)
+    other = world.client()
+    other.call(1, commands.Queue.Delete(queue="m"))
+    other.declare("m", arguments=MIRROR)
+    client.send(1, commands.Tx.Commit())
+    returned, done = client.take(1)
+    assert returned.method.reply_text == "NO_ROUTE"
+    assert isinstance(done, commands.Tx.CommitOk)
+    assert other.declare("m", arguments=MIRROR).message_count == 0

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pamqp.commands import Basic
 
+from mayfly.cluster.versions import LEVEL_HIGHEST
 from mayfly.node.amqp.content import Content
 from mayfly.node.amqp.field_table import FieldTable
 from mayfly.node.catalog import Catalog, DeclareQueue, QueueRecord
@@ -134,3 +135,16 @@ def test_d5_cycles_are_those_of_the_deaths_since(before: Any, since: Any, queue:
 )  # fmt: skip
 def test_r1_terms_are_read_as_they_were_written(terms: RedriveTerms) -> None:
     assert terms_of(terms.encoded()) == terms
+
+
+def test_j4_a_redrive_has_no_route_to_a_mirror() -> None:
+    """Neither to one that is named, nor to one that has the name of where the message died."""
+    catalog = Catalog(1)
+    catalog._state.level = LEVEL_HIGHEST
+    for name, arguments in (("s", {}), ("work", {"x-mirror": "s"})):
+        catalog.apply(DeclareQueue("/", name, durable=True, arguments={"x-queue-type": "stream", **arguments}))
+    catalog.apply(DeclareQueue("/", "dead", durable=True))
+    assert catalog.queue("/", "work") is not None
+    content, _ = die(message(), "work")
+    for terms in (RedriveTerms(), RedriveTerms(queue="work")):
+        assert RedriveRouter(catalog).decide("/", "dead", terms, content).targets == ()
