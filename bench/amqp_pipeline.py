@@ -28,7 +28,7 @@ _FRAME_EXTRA: Final = 8
 _READ_BYTES: Final = 1 << 18
 _TIMEOUT_S: Final = 180
 _CHANNELS: Final = 256
-_CAPABILITIES: Final = {"capabilities": {"consumer_cancel_notify": True}}
+_CAPABILITIES: Final[dict[str, Any]] = {"capabilities": {"consumer_cancel_notify": True}}
 """Else a consumer that its node has lost (a session that ended, on a machine without CPU) waits for ever."""
 
 _DECLARE_OK: Final = bytes((0, 50, 0, 11))

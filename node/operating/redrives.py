@@ -16,6 +16,7 @@ from mayfly.node.broker.cluster_facade import SESSION_LOST
 from mayfly.node.catalog import QueueRecord, Refusal
 from mayfly.node.catalog.arguments import queue_type
 from mayfly.node.catalog.permissions import check_access, check_topic, is_limited_to_keys
+from mayfly.node.catalog.refusals import read_only
 from mayfly.node.catalog.streams import STREAM
 from mayfly.node.catalog.token_user import AnyUser, name_of
 from mayfly.node.engine.engine import Engine
@@ -207,8 +208,12 @@ class Redrives:
         if not isinstance(record, QueueRecord):
             return record
         target, exchange = wish.target_queue, wish.target_exchange or ""
-        if target is not None and self._catalog.queue(vhost, target) is None:
-            return no_such(f"target_queue: there is no queue '{target}' in vhost '{vhost}'")
+        if target is not None:
+            named = self._catalog.queue(vhost, target)
+            if named is None:
+                return no_such(f"target_queue: there is no queue '{target}' in vhost '{vhost}'")
+            if named.settings.mirror is not None:
+                return bad_request(f"target_queue: {read_only(vhost, target, named.settings.mirror).text}")
         if target == queue:
             return bad_request(f"target_queue: '{queue}' is the queue itself")
         if wish.target_exchange is not None:
