@@ -28,6 +28,9 @@ _UNDER_WAY: Final = 8
 """Commands for one copy that were sent and not yet seen to be there: bounds what is in memory of them, and the time of
 one look."""
 
+_PER_LOOK: Final = 16
+"""Commands for all copies in one look: a new leader whose copies all lag sends as much, the rest in the next ones."""
+
 _NOWHERE: Final = -1
 
 
@@ -61,6 +64,7 @@ class StreamCopies:
         """Begin anew."""
         self._feeds: dict[tuple[int, int], _Feed] = {}
         self._routing_version = -1
+        self._left = 0
         self.lags: bool = False
         """Whether a copy has not all that there is, so that what other shards apply matters here."""
 
@@ -70,22 +74,29 @@ class StreamCopies:
             self._routing_version = self._catalog.routing_version
             self._find_feeds(now_ms)
         self.lags = False
-        for feed in self._feeds.values():
+        self._left = _PER_LOOK
+        for key, feed in list(self._feeds.items()):
             queue = self._shard.queue(feed.origin.id)
             if queue is not None and queue.stream is not None:
+                before = self._left
                 self._feed(feed, queue, queue.stream, now_ms)
+                if self._left < before:
+                    # Next time the others are first.
+                    self._feeds[key] = self._feeds.pop(key)
 
     def _find_feeds(self, now_ms: int) -> None:
         copying = self._catalog.copying_streams()
         if not copying and not self._feeds:
             return
-        before, self._feeds = self._feeds, {}
+        before = self._feeds
+        found: dict[tuple[int, int], _Feed] = {}
         for copy in copying:
             for name in origins_of(copy.settings):
                 origin = self._catalog.queue(copy.vhost, name)
                 if origin is not None and origin.shard == self._shard.shard_id:
                     key = (origin.id, copy.id)
-                    self._feeds[key] = before.get(key) or _Feed(origin, copy, now_ms)
+                    found[key] = before.get(key) or _Feed(origin, copy, now_ms)
+        self._feeds = {**{key: feed for key, feed in before.items() if key in found}, **found}
 
     def _feed(self, feed: _Feed, queue: Queue, stream: Stream, now_ms: int) -> None:
         copy = feed.copy
@@ -106,7 +117,8 @@ class StreamCopies:
         if progress.sent < progress.wanted:
             feed.ends.clear()
         most = 1 if progress.probing else DEAD_LETTERS_PER_ENTRY
-        while progress.sent < last and len(feed.ends) < (1 if progress.probing else _UNDER_WAY):
+        while self._left and progress.sent < last and len(feed.ends) < (1 if progress.probing else _UNDER_WAY):
+            self._left -= 1
             items, end = self._some(feed, queue, stream, progress.sent, most)
             command = commands.encode_transfer_copies(
                 source, copy.id, progress.sent + 1, end, self._clock(now_ms), items

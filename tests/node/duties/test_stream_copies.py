@@ -118,3 +118,11 @@ def test_j4_a_mirror_of_a_stream_that_is_declared_anew_is_offered_nothing() -> N
     origin.publish(3)
     for _ in range(3):
         assert origin.look(after_ms=AGAIN_MS) == []
+
+
+def test_j4_a_look_sends_a_bounded_number_of_commands_and_every_copy_has_its_turn() -> None:
+    origin = Origin(*[f"m{number}" for number in range(50)])
+    origin.publish(3)
+    looks = [origin.look() for _ in range(4)]
+    assert [len(look) for look in looks] == [16, 16, 16, 2]
+    assert sorted(copy for look in looks for copy in look) == sorted(copy.id for copy in origin.copies)
