@@ -72,7 +72,7 @@ def test_r1_the_count_of_redrives_grows() -> None:
 class Endless(Catalog):
     """With it, to route any message takes too much."""
 
-    def route(self, *asked: Any) -> tuple[QueueRecord, ...]:
+    def route(self, *args: Any, **kwargs: Any) -> tuple[QueueRecord, ...]:
         raise TooManySteps
 
 
