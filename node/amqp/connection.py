@@ -239,7 +239,9 @@ class Connection:
         self._reader.events.append(OpenRequested(method.virtual_host))
 
     def _update_secret(self, method: ConnectionClass.UpdateSecret) -> None:
-        secret: str | bytes = method.new_secret or ""
+        # The library declares text, and gives octets where these are none.
+        given: Any = method
+        secret: str | bytes = given.new_secret or ""
         text = secret.decode("utf-8", "surrogateescape") if isinstance(secret, bytes) else secret
         self._reader.events.append(SecretUpdated(text))
 
