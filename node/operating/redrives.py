@@ -3,7 +3,6 @@
 Looking reads a replica that was brought up to date; what changes something is a command of the shard's log.
 """
 
-import asyncio
 from collections.abc import Callable, Collection
 from functools import partial
 from http import HTTPStatus
@@ -12,7 +11,6 @@ from typing import Any, Final
 import msgspec
 
 from mayfly.cluster.versions import LEVEL_REDRIVES
-from mayfly.node.broker.cluster_facade import SESSION_LOST
 from mayfly.node.catalog import QueueRecord, Refusal
 from mayfly.node.catalog.arguments import queue_type
 from mayfly.node.catalog.permissions import check_access, check_topic, is_limited_to_keys
@@ -24,6 +22,7 @@ from mayfly.node.operating.freshness import Freshness
 from mayfly.node.operating.node_questions import NodeQuestions
 from mayfly.node.operating.ports.answers import NOT_FOUND, Answer, bad_request, in_doubt, no_such, refused
 from mayfly.node.operating.ports.redrives import RedriveWish
+from mayfly.node.operating.shard_commands import give_command
 from mayfly.node.operating.shard_sources import ShardSources, unknown_text
 from mayfly.node.operating.turns import in_turns
 from mayfly.node.operating.views.redrive_views import (
@@ -52,7 +51,6 @@ LOOKS_OF_QUESTION: Final = 10_000
 PREVIEW_MS: Final = 10_000
 """A preview that takes longer says what it has found so far."""
 
-_PATIENCE_S: Final = 10.0
 _LATE: Final = "the queue's shard did not answer in time; whether it is done shows later"
 _FORMS: Final = {"paused": PAUSE, "running": RESUME}
 _ACTIVE: Final = ("running", "paused")
@@ -231,20 +229,7 @@ class Redrives:
         return record if refusal is None else refused(refusal.text)
 
     async def _command(self, record: QueueRecord, command: bytes) -> object:
-        """What the shard answers, None if that takes too long."""
-        answers: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-
-        def answered(result: object) -> None:
-            if not answers.done():
-                answers.set_result(None if result is SESSION_LOST else result)
-
-        self._engine.shard(record.shard).submit(command, answered)
-        self._pump()
-        try:
-            async with asyncio.timeout(_PATIENCE_S):
-                return await answers
-        except TimeoutError:
-            return None
+        return await give_command(self._engine, self._pump, record.shard, command)
 
     async def _tell_preview(self, asked: _Preview) -> dict[int, PreviewPart]:
         told: dict[int, PreviewPart] = {}

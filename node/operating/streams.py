@@ -3,7 +3,6 @@
 Looking reads a replica, which may be a moment behind. What removes something is a command of the shard's log.
 """
 
-import asyncio
 from collections.abc import Callable
 from functools import partial
 from http import HTTPStatus
@@ -11,7 +10,6 @@ from typing import Any, Final
 
 import msgspec
 
-from mayfly.node.broker.cluster_facade import SESSION_LOST
 from mayfly.node.catalog import QueueRecord, Refusal
 from mayfly.node.catalog.arguments import queue_type
 from mayfly.node.catalog.permissions import check_access
@@ -20,13 +18,13 @@ from mayfly.node.catalog.token_user import AnyUser
 from mayfly.node.engine.engine import Engine
 from mayfly.node.operating.node_questions import NodeQuestions
 from mayfly.node.operating.ports.answers import NOT_FOUND, Answer, bad_request, in_doubt, no_such, refused
+from mayfly.node.operating.shard_commands import give_command
 from mayfly.node.operating.shard_sources import ShardSources, unknown_text
 from mayfly.node.operating.views.stream_views import LatestPart, StreamPart, latest_in, stream_in
 from mayfly.node.shard.commands import encode_delete_offset, encode_purge_key
 from mayfly.node.shard.results import Purged, PurgedKey
 from mayfly.node.shard.settings import MAX_NUMBER
 
-_PATIENCE_S: Final = 10.0
 _MOST_COPIES: Final = 100
 _LATE: Final = "the stream's shard did not answer in time; whether it is done shows later"
 
@@ -184,20 +182,7 @@ class Streams:
         return record
 
     async def _command(self, record: QueueRecord, command: bytes) -> object:
-        """What the shard answers, None if that takes too long."""
-        answers: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-
-        def answered(result: object) -> None:
-            if not answers.done():
-                answers.set_result(None if result is SESSION_LOST else result)
-
-        self._engine.shard(record.shard).submit(command, answered)
-        self._pump()
-        try:
-            async with asyncio.timeout(_PATIENCE_S):
-                return await answers
-        except TimeoutError:
-            return None
+        return await give_command(self._engine, self._pump, record.shard, command)
 
 
 def _copied(

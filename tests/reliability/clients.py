@@ -506,19 +506,24 @@ class Poller(Consumer):
                 self._acknowledge(client)
                 await self.leave(client)
                 return True
-            answers: list[Any] = []
-            client.call(commands.Basic.Get(0, self.queue), answers.append)
-            if not await self._until(lambda: bool(answers)) or isinstance(answers[0], Refused):  # noqa: B023
+            answer = await self._get(client)
+            if answer is None or isinstance(answer, Refused):
                 return False
-            if isinstance(answers[0], Message):
-                self.on_message(answers[0])
+            if isinstance(answer, Message):
+                self.on_message(answer)
                 # Nothing follows from a tag: any number may be with a poller.
                 self._unproven = {}
             else:
                 await asyncio.sleep(self.random.uniform(0.002, 0.02))
-            if len(self._unsettled) >= PREFETCH // 2 or not isinstance(answers[0], Message):
+            if len(self._unsettled) >= PREFETCH // 2 or not isinstance(answer, Message):
                 self._acknowledge(client)
         return False
+
+    async def _get(self, client: AmqpClient) -> object:
+        """The answer to a `basic.get`; None if there is none in time."""
+        answers: list[object] = []
+        client.call(commands.Basic.Get(0, self.queue), answers.append)
+        return answers[0] if await self._until(lambda: bool(answers)) else None
 
 
 def publishers_of(clients: Clients, queues: Sequence[str], seed: int, rate: float) -> list[Publisher]:
