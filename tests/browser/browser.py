@@ -84,13 +84,16 @@ class Browser:
         return str(self.run("return document.querySelector(arguments[0])?.innerText ?? ''", selector))
 
     def texts(self, selector: str) -> list[str]:
-        """The same of each such element."""
-        found = self.run("return [...document.querySelectorAll(arguments[0])].map((it) => it.innerText)", selector)
-        return [str(text) for text in found]
+        """The same of each such element that is to be seen."""
+        script = """
+            const all = [...document.querySelectorAll(arguments[0])].filter((it) => it.checkVisibility());
+            return all.map((it) => it.innerText);
+        """
+        return [str(text) for text in self.run(script, selector)]
 
     def has(self, text: str, selector: str = "body") -> bool:
-        """Whether that is to be read there."""
-        return text in self.text(selector)
+        """Whether that is to be read in one of those."""
+        return any(text in each for each in self.texts(selector))
 
     def wait(self, text: str, selector: str = "body") -> None:
         """Until it is to be read there."""
