@@ -65,7 +65,7 @@ class Outcome:
         return f"seed {self.seed}: {self.events} events{counts}; trace {self.trace_digest}"
 
 
-class Run(ABC, Generic[S]):
+class ScenarioRun(ABC, Generic[S]):
     """One run of one scenario. Use `run` once.
 
     What must hold at every step is checked there, and raised; what must hold in the end is judged. `EventQueue` and
@@ -108,7 +108,7 @@ class Simulator(Generic[S]):
     name: str
     about: str
     draw: Callable[[int], S]
-    begin: Callable[[S, Sink], Run[S]]
+    begin: Callable[[S, Sink], ScenarioRun[S]]
     share: int = 1
 
     def replay(self, seed: int) -> str:
@@ -128,7 +128,7 @@ class Simulator(Generic[S]):
         """
         return _failure_of(self.begin(self.draw(seed), sink), ended)
 
-    def kept(self, run: Run[S]) -> Outcome:
+    def kept(self, run: ScenarioRun[S]) -> Outcome:
         """What comes of a run that keeps all promises; AssertionError with all one needs to know of any other."""
         outcomes: list[Outcome] = []
         failure = _failure_of(run, outcomes.append)
@@ -137,7 +137,7 @@ class Simulator(Generic[S]):
         return outcomes[0]
 
 
-def _failure_of(run: Run[S], ended: Callable[[Outcome], None]) -> str:
+def _failure_of(run: ScenarioRun[S], ended: Callable[[Outcome], None]) -> str:
     try:
         outcome = run.run()
     except Exception as error:

@@ -17,7 +17,7 @@ from simulation.node.forming.scenario import draw_scenario as draw_forming
 from simulation.node.lease_edges.course import EdgeRun
 from simulation.node.lease_edges.plan import EdgePlan, draw_plan
 from simulation.node.run import Simulation
-from simulation.node.scenario import Scenario, draw_moving, draw_redriving, draw_scenario
+from simulation.node.scenario import NodeScenario, draw_moving, draw_redriving, draw_scenario
 from simulation.outsider.run import OutsiderRun
 from simulation.outsider.scenario import OutsiderScenario
 from simulation.outsider.scenario import draw_scenario as draw_outsider
@@ -30,13 +30,13 @@ HOSTS: Simulator[HostScenario] = Simulator(
 MACHINES: Simulator[HostScenario] = Simulator(
     "machines", "machines of two hosts each that are lost as a whole", draw_machines, MachineLoss
 )
-CLUSTERS: Simulator[Scenario] = Simulator(
+CLUSTERS: Simulator[NodeScenario] = Simulator(
     "clusters", "whole nodes with clients", draw_scenario, Simulation, share=2
 )
-MOVES: Simulator[Scenario] = Simulator(
+MOVES: Simulator[NodeScenario] = Simulator(
     "moves", "whole nodes with clients, whose queues move to other shards", draw_moving, Simulation
 )
-REDRIVES: Simulator[Scenario] = Simulator(
+REDRIVES: Simulator[NodeScenario] = Simulator(
     "redrives", "whole nodes with clients, one of whose queues is redriven", draw_redriving, Simulation
 )
 LEASES: Simulator[EdgePlan] = Simulator("leases", "the moments when leases end", draw_plan, EdgeRun)

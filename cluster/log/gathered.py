@@ -11,7 +11,7 @@ GATHERED_OVERHEAD_BYTES: Final = 200
 """About what an entry or a group takes in memory besides its payload."""
 
 
-class Gathered:
+class GatheredBatches:
     """Batches without snapshots, one after the other, as one batch of the same outcome."""
 
     def __init__(self) -> None:
@@ -64,12 +64,12 @@ class Gathered:
         return None
 
 
-def replay(files: Sequence[tuple[str, bytes]], moved: int) -> tuple[Gathered, int]:
+def replay(files: Sequence[tuple[str, bytes]], moved: int) -> tuple[GatheredBatches, int]:
     """What files of these names and contents hold beyond record `moved`, and the number of the last record.
 
     Raises `CorruptStore` for damage, and when records in between are missing.
     """
-    gathered, last = Gathered(), moved
+    gathered, last = GatheredBatches(), moved
     for number, batch in beyond(files, moved):
         gathered.add(batch)
         last = number

@@ -43,7 +43,7 @@ from mayfly.cluster.raft.messages import (
 )
 from mayfly.cluster.raft.raw_node import RawNode
 from mayfly.cluster.raft.ready import ReadState, Ready
-from mayfly.cluster.raft.recorded_node import RecordedNode, Standing, Step
+from mayfly.cluster.raft.recorded_node import RecordedNode, RecordedStep, Standing
 from mayfly.cluster.raft.status import Status
 from mayfly.cluster.raft.storage import Storage
 from mayfly.cluster.raft.succession import succession
@@ -77,6 +77,7 @@ __all__ = [
     "ReadState",
     "Ready",
     "RecordedNode",
+    "RecordedStep",
     "Snapshot",
     "SnapshotMetadata",
     "SnapshotTemporarilyUnavailable",
@@ -84,7 +85,6 @@ __all__ = [
     "Standing",
     "StateType",
     "Status",
-    "Step",
     "Storage",
     "StorageError",
     "Unavailable",

@@ -24,7 +24,7 @@ class ProgressLimits:
         return Inflights(self.max_inflight_messages, self.max_inflight_bytes)
 
 
-class Change:
+class ConfigurationChange:
     """A change in the making: copies of configuration and progress, altered step by step."""
 
     def __init__(
@@ -163,7 +163,7 @@ def changed_membership(
     limits: ProgressLimits,
 ) -> tuple[Configuration, dict[int, Progress]]:
     """The membership after a change. Raises `ConfChangeError` when it can't be made."""
-    making = Change(configuration, progress, last_index, limits)
+    making = ConfigurationChange(configuration, progress, last_index, limits)
     if change.leaves_joint():
         making.leave_joint()
     elif change.enters_joint():

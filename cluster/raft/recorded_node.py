@@ -45,7 +45,7 @@ class Standing:
         return hash((self.term, self.vote, self.commit, self.last_index))
 
 
-class Step:
+class RecordedStep:
     """One step of one member."""
 
     __slots__ = ("after", "before", "context", "entries", "members", "message", "node", "promised", "said", "what")
@@ -73,22 +73,22 @@ class Step:
 class RecordedNode(RawNode):
     """A `RawNode` that passes each step to `record` when it has been made."""
 
-    def __init__(self, config: Config, record: Callable[[Step], None]) -> None:
+    def __init__(self, config: Config, record: Callable[[RecordedStep], None]) -> None:
         super().__init__(config)
-        self._record: Callable[[Step], None] = record
+        self._record: Callable[[RecordedStep], None] = record
         self._said: int = 0
         self._promised: int = 0
         self._standing: Standing = Standing(self)
         self._changes: list[Entry] = []
-        step = Step(self.raft.id, "start", self._standing, self._standing)
+        step = RecordedStep(self.raft.id, "start", self._standing, self._standing)
         step.members = self.raft.tracker.configuration.conf_state()
         record(step)
 
-    def _note(self, what: str, message: RaftMessage | None = None) -> Step:
+    def _note(self, what: str, message: RaftMessage | None = None) -> RecordedStep:
         """The step just made, as far as it shows; whoever asked may add to it, and passes it on."""
         raft = self.raft
         before, after = self._standing, Standing(self)
-        step = Step(raft.id, what, before, after)
+        step = RecordedStep(raft.id, what, before, after)
         step.message = message
         step.said = raft.messages[self._said :]
         step.promised = raft.messages_after_append[self._promised :]
@@ -137,7 +137,7 @@ class RecordedNode(RawNode):
             self._note_restored(step)
             self._record(step)
 
-    def _note_restored(self, step: Step) -> None:
+    def _note_restored(self, step: RecordedStep) -> None:
         """A snapshot that was taken in place of the log brings its membership."""
         message = step.message
         taken = self.raft.raft_log.unstable.snapshot

@@ -85,7 +85,7 @@ class LastCommit:
             os.close(self._descriptor)
 
 
-class Checked(NamedTuple):
+class CheckedFile(NamedTuple):
     """What a look at the file came to."""
 
     table_checksum: int | None
@@ -94,7 +94,7 @@ class Checked(NamedTuple):
     """What was put back; "": nothing."""
 
 
-def checked(file: Path, last: LastCommit) -> Checked:
+def checked(file: Path, last: LastCommit) -> CheckedFile:
     """Look through a log file before LMDB has it (`lmdb_file`), and put its last meta page back if that is lost.
 
     Raises `CorruptStore` for a file that can't be used, which is left as it is; OSError."""
@@ -115,7 +115,7 @@ def checked(file: Path, last: LastCommit) -> Checked:
     finally:
         os.close(descriptor)
     sums = [table_checksum for note, table_checksum in notes if note.octets == meta.octets]
-    return Checked(sums[0] if sums else None, mended)
+    return CheckedFile(sums[0] if sums else None, mended)
 
 
 def _fits(descriptor: int, meta: Meta) -> bool:

@@ -23,7 +23,7 @@ import lmdb
 from mayfly.cluster.log.batch import CorruptStore, StoreDamaged, StoreRefused, StoreUnfit
 from mayfly.cluster.store import layouts
 from mayfly.cluster.store.folder import OUT_OF_ROOM, StoreFolder
-from mayfly.cluster.store.last_commit import Checked, LastCommit, checked
+from mayfly.cluster.store.last_commit import CheckedFile, LastCommit, checked
 from mayfly.cluster.store.lmdb_file import META_BYTES, read_meta
 from mayfly.cluster.versions import LAYOUT_OLDEST, LAYOUT_VERSION
 
@@ -86,10 +86,10 @@ class LmdbTables:
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def _check(self, last: LastCommit) -> Checked:
+    def _check(self, last: LastCommit) -> CheckedFile:
         if not self._file.exists() or self._file.stat().st_size == 0:
             last.clear()
-            return Checked(None, "")
+            return CheckedFile(None, "")
         try:
             found = checked(self._file, last)
         except CorruptStore as error:

@@ -25,7 +25,7 @@ from mayfly.cluster.log.batch import (
     StoreRefused,
     WriteBatch,
 )
-from mayfly.cluster.log.gathered import Gathered, beyond, done_with, replay
+from mayfly.cluster.log.gathered import GatheredBatches, beyond, done_with, replay
 from mayfly.cluster.log.write_ahead_format import encode_record, may_be_recorded
 from mayfly.cluster.raft import Entry
 from mayfly.cluster.store.lmdb_store import LmdbLogStore, extent_after
@@ -62,8 +62,8 @@ class WriteAheadStore:
         self._closed = False
         self.written_bytes: int = 0
         """About how much was written since the store was opened; what was recorded first counts once."""
-        self._gathered = Gathered()
-        self._moving: Gathered | None = None
+        self._gathered = GatheredBatches()
+        self._moving: GatheredBatches | None = None
         self._moving_number = 0
         self._move_error: BaseException | None = None
         self._failed = ""
@@ -221,7 +221,7 @@ class WriteAheadStore:
             self._log_file.write(batch)
         else:
             with self._parts:
-                self._gathered = Gathered()
+                self._gathered = GatheredBatches()
         self.written_bytes += self._log_file.needed_bytes(batch)
 
     def _settle_with_relief(self, batch: WriteBatch) -> None:
@@ -247,7 +247,7 @@ class WriteAheadStore:
         self._files.clear_other()
         self._files.clear_unfinished()
         with self._parts:
-            self._moving, self._gathered = self._gathered, Gathered()
+            self._moving, self._gathered = self._gathered, GatheredBatches()
             self._moving_number = self._number
         self._files.turn()
         if self._mover is None:
@@ -298,7 +298,7 @@ class WriteAheadStore:
         except DiskFull:
             self._settle_in_steps()
         with self._parts:
-            self._gathered = Gathered()
+            self._gathered = GatheredBatches()
 
     def _settle_in_steps(self) -> None:
         """What has no room as one transaction: what it gives up first, then as many transactions as it takes."""
@@ -320,7 +320,7 @@ class WriteAheadStore:
             step = todo.pop()
             if not step:
                 continue
-            gathered = Gathered()
+            gathered = GatheredBatches()
             for _, batch in step:
                 gathered.add(batch)
             try:

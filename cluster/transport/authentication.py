@@ -9,12 +9,12 @@ from google.protobuf.message import DecodeError
 from mayfly.cluster.rpc import peer_pb2
 from mayfly.cluster.transport import options, proving
 from mayfly.cluster.transport.cluster_secret import NONCE_BYTES, ClusterSecrets, Dialogue, ProvenSecret
-from mayfly.cluster.transport.codec import DamagedOnTheWay, Refused
+from mayfly.cluster.transport.codec import DamagedOnTheWay, PeerRefused
 from mayfly.cluster.transport.complaints import Complaints
 from mayfly.cluster.transport.peer_port import PeerPort
 
 
-class TurnedAway(Refused):
+class TurnedAway(PeerRefused):
     """A peer that has no business here; `code` tells it why."""
 
     def __init__(self, code: grpc.StatusCode, text: str) -> None:
@@ -73,7 +73,7 @@ class Authentication:
         """A node shows that it knows the secret, and wants to see that this one does. The port bounds the time."""
         try:
             await self._prove(context)
-        except Refused as refusal:
+        except PeerRefused as refusal:
             await self.turn_away(context, refusal)
 
     async def _prove(self, context: grpc.aio.ServicerContext) -> None:
@@ -97,7 +97,7 @@ class Authentication:
             connection.admit()
         await context.write(peer_pb2.ProofStep(proofs=[proven.answer(dialogue)]).SerializeToString())
 
-    async def turn_away(self, context: grpc.aio.ServicerContext, refusal: Refused) -> None:
+    async def turn_away(self, context: grpc.aio.ServicerContext, refusal: PeerRefused) -> None:
         """End a call, and say why in the log and to the one that calls."""
         code = grpc.StatusCode.INVALID_ARGUMENT
         if isinstance(refusal, TurnedAway):
@@ -109,11 +109,11 @@ class Authentication:
 
 
 async def _step(context: grpc.aio.ServicerContext) -> peer_pb2.ProofStep:
-    """What the one that calls says next. Raises `Refused`."""
+    """What the one that calls says next. Raises `PeerRefused`."""
     data = await context.read()
     if data is grpc.aio.EOF:
-        raise Refused("a proof of the cluster secret that breaks off")
+        raise PeerRefused("a proof of the cluster secret that breaks off")
     try:
         return peer_pb2.ProofStep.FromString(data)
     except DecodeError:
-        raise Refused("not a message of this protocol") from None
+        raise PeerRefused("not a message of this protocol") from None

@@ -1,7 +1,7 @@
 """Frames and snapshots as bytes of `proto/peer.proto`, and back.
 
 What comes from the network is checked before anyone else sees it: what no honest peer sends raises
-`Refused`, and nothing else does.
+`PeerRefused`, and nothing else does.
 """
 
 import zlib
@@ -53,11 +53,11 @@ _MAX_TERM: Final = limits.MAX_TERM
 _MAX_INDEX: Final = limits.MAX_INDEX
 
 
-class Refused(Exception):
+class PeerRefused(Exception):
     """A peer sent what can't be. The text says what, for the log and for the peer."""
 
 
-class DamagedOnTheWay(Refused):
+class DamagedOnTheWay(PeerRefused):
     """What came is not what the peer had sent, by its checksum: it is to be sent again."""
 
 
@@ -70,39 +70,39 @@ def encode_hello(hello: peer_pb2.Hello) -> bytes:
 
 
 def decode_hello(data: bytes) -> peer_pb2.Hello:
-    """The greeting in the first message of an Exchange. Raises `Refused`."""
+    """The greeting in the first message of an Exchange. Raises `PeerRefused`."""
     frame = _parse_frame(data)
     if not frame.HasField("hello"):
-        raise Refused("the first message is not a hello")
+        raise PeerRefused("the first message is not a hello")
     return checked_hello(frame.hello)
 
 
 def checked_hello(hello: peer_pb2.Hello) -> peer_pb2.Hello:
-    """The greeting itself, if its values can be. Raises `Refused`."""
+    """The greeting itself, if its values can be. Raises `PeerRefused`."""
     names = {"node_name": hello.node_name, "cluster_id": hello.cluster_id, "store": hello.store}
     fault = next(filter(None, (name_fault(key, name) for key, name in names.items())), "")
     fault = fault or address_fault(hello.address)
     if fault:
-        raise Refused(f"hello with {fault}")
+        raise PeerRefused(f"hello with {fault}")
     protocols_of(hello)
     levels_of(hello)
     return hello
 
 
 def protocols_of(hello: peer_pb2.Hello) -> VersionRange:
-    """The protocol versions that its sender speaks. Raises `Refused`."""
+    """The protocol versions that its sender speaks. Raises `PeerRefused`."""
     return _range("protocol versions", hello.protocol_version, hello.highest_protocol_version)
 
 
 def levels_of(hello: peer_pb2.Hello) -> VersionRange:
-    """The feature levels that its sender knows. Raises `Refused`."""
+    """The feature levels that its sender knows. Raises `PeerRefused`."""
     return _range("feature levels", hello.lowest_level, hello.highest_level)
 
 
 def _range(what: str, lowest: int, highest: int) -> VersionRange:
     known = range_of_peer(lowest, highest)
     if known is None:
-        raise Refused(f"hello with {what} from {lowest} to {highest}")
+        raise PeerRefused(f"hello with {what} from {lowest} to {highest}")
     return known
 
 
@@ -144,14 +144,14 @@ def _fill_message(wire: peer_pb2.GroupMessage, group: int, message: RaftMessage)
 
 
 def decode_frame(data: bytes, sender: int, receiver: int) -> Frame:
-    """The frame that `sender` sent to `receiver`. Raises `Refused`."""
+    """The frame that `sender` sent to `receiver`. Raises `PeerRefused`."""
     try:
         frame = frame_octets.decode(data, sender, receiver)
     except ValueError as error:
-        raise Refused(str(error)) from None
+        raise PeerRefused(str(error)) from None
     for _, message in frame.raft:
         if message.type not in _BETWEEN_NODES:
-            raise Refused(f"Raft message of type {message.type}")
+            raise PeerRefused(f"Raft message of type {message.type}")
         if message.entries:
             _check_entries(message)
     return frame
@@ -162,18 +162,18 @@ def _read_message(wire: peer_pb2.GroupMessage, sender: int, receiver: int) -> Ra
     vote, hint, context, entries = wire.vote, wire.reject_hint, wire.context, wire.entries
     message = RaftMessage(wire.type, receiver, sender, term, log_term, index, commit, vote, wire.reject, hint)
     if term > _MAX_TERM or log_term > _MAX_TERM:
-        raise Refused(f"term {max(term, log_term)}")
+        raise PeerRefused(f"term {max(term, log_term)}")
     if index > _MAX_INDEX or commit > _MAX_INDEX or hint > _MAX_INDEX:
-        raise Refused(f"log index {max(index, commit, hint)}")
+        raise PeerRefused(f"log index {max(index, commit, hint)}")
     if vote > MAX_NODE_ID:
-        raise Refused(f"vote for node {vote}")
+        raise PeerRefused(f"vote for node {vote}")
     if context:
         message.context = context
         if len(context) > limits.MAX_CONTEXT_BYTES:
-            raise Refused(f"Raft message with a context of {len(context)} bytes")
+            raise PeerRefused(f"Raft message with a context of {len(context)} bytes")
     if entries:
         if len(entries) > limits.MAX_ENTRIES_PER_MESSAGE:
-            raise Refused(f"Raft message with {len(entries)} entries")
+            raise PeerRefused(f"Raft message with {len(entries)} entries")
         message.entries = [Entry(entry.term, entry.index, entry.type, entry.data) for entry in entries]
         _check_entries(message)
     return message
@@ -187,11 +187,11 @@ def _check_entries(message: RaftMessage) -> None:
     for entry in message.entries:
         index += 1
         if entry.type not in _ENTRY_TYPES:
-            raise Refused(f"entry of type {entry.type}")
+            raise PeerRefused(f"entry of type {entry.type}")
         if entry.index > limits.MAX_INDEX or entry.term > limits.MAX_TERM:
-            raise Refused(f"entry {entry.term}/{entry.index}")
+            raise PeerRefused(f"entry {entry.term}/{entry.index}")
         if appended and (entry.index != index or not term <= entry.term <= message.term):
-            raise Refused(
+            raise PeerRefused(
                 f"entry {entry.term}/{entry.index} where {index} was due, in terms {term} to {message.term}"
             )
         term = entry.term
@@ -256,17 +256,17 @@ class SnapshotHeader:
 
 
 def decode_snapshot_header(data: bytes, receiver: int) -> SnapshotHeader:
-    """The first piece of a snapshot. Raises `Refused`."""
+    """The first piece of a snapshot. Raises `PeerRefused`."""
     chunk = _parse_chunk(data)
     if not chunk.HasField("header") or chunk.data:
-        raise Refused("the first piece of a snapshot is not its header")
+        raise PeerRefused("the first piece of a snapshot is not its header")
     wire = chunk.header
     if wire.message.type != MessageType.SNAP or wire.message.entries:
-        raise Refused(f"snapshot in a Raft message of type {wire.message.type}")
+        raise PeerRefused(f"snapshot in a Raft message of type {wire.message.type}")
     if wire.total_bytes > limits.MAX_SNAPSHOT_BYTES:
-        raise Refused(f"snapshot of {wire.total_bytes} bytes, at most {limits.MAX_SNAPSHOT_BYTES} are taken")
+        raise PeerRefused(f"snapshot of {wire.total_bytes} bytes, at most {limits.MAX_SNAPSHOT_BYTES} are taken")
     if len(wire.digest) != DIGEST_BYTES:
-        raise Refused(f"snapshot with a digest of {len(wire.digest)} bytes instead of {DIGEST_BYTES}")
+        raise PeerRefused(f"snapshot with a digest of {len(wire.digest)} bytes instead of {DIGEST_BYTES}")
     hello = checked_hello(wire.hello)
     conf_state = ConfState(
         _members(wire.metadata.conf_state.voters),
@@ -286,14 +286,14 @@ def decode_snapshot_header(data: bytes, receiver: int) -> SnapshotHeader:
 
 def decode_snapshot_data(data: bytes, offset: int, total_bytes: int) -> bytes:
     """The data of a further piece, which has to begin at `offset` and to end at `total_bytes` at the latest. Raises
-    `Refused`."""
+    `PeerRefused`."""
     chunk = _parse_chunk(data)
     if chunk.HasField("header") or not chunk.data:
-        raise Refused("a piece of a snapshot without data")
+        raise PeerRefused("a piece of a snapshot without data")
     if chunk.offset != offset:
-        raise Refused(f"a piece of a snapshot for offset {chunk.offset} where {offset} was due")
+        raise PeerRefused(f"a piece of a snapshot for offset {chunk.offset} where {offset} was due")
     if offset + len(chunk.data) > total_bytes:
-        raise Refused("snapshot is longer than its header says")
+        raise PeerRefused("snapshot is longer than its header says")
     if zlib.crc32(chunk.data) != chunk.checksum:
         raise DamagedOnTheWay(f"the piece of a snapshot at offset {offset} doesn't match its checksum")
     return chunk.data
@@ -306,38 +306,38 @@ def _parse_frame(data: bytes) -> peer_pb2.Frame:
     try:
         return peer_pb2.Frame.FromString(data)
     except DecodeError:
-        raise Refused("not a message of this protocol") from None
+        raise PeerRefused("not a message of this protocol") from None
 
 
 def _parse_chunk(data: bytes) -> peer_pb2.SnapshotChunk:
     try:
         return peer_pb2.SnapshotChunk.FromString(data)
     except DecodeError:
-        raise Refused("not a message of this protocol") from None
+        raise PeerRefused("not a message of this protocol") from None
 
 
 def _group(group: int) -> int:
     if group > limits.MAX_GROUP:
-        raise Refused(f"group {group}")
+        raise PeerRefused(f"group {group}")
     return group
 
 
 def _index(index: int) -> int:
     if index > limits.MAX_INDEX:
-        raise Refused(f"log index {index}")
+        raise PeerRefused(f"log index {index}")
     return index
 
 
 def _term(term: int) -> int:
     if term > limits.MAX_TERM:
-        raise Refused(f"term {term}")
+        raise PeerRefused(f"term {term}")
     return term
 
 
 def _members(ids: Collection[int]) -> list[int]:
     if len(ids) > limits.MAX_MEMBERS:
-        raise Refused(f"membership of {len(ids)} nodes")
+        raise PeerRefused(f"membership of {len(ids)} nodes")
     members = list(ids)
     if any(not 0 < member <= MAX_NODE_ID for member in members):
-        raise Refused("membership with an impossible node id")
+        raise PeerRefused("membership with an impossible node id")
     return members

@@ -12,7 +12,7 @@ from mayfly.cluster import limits
 from mayfly.cluster.rpc import peer_pb2
 from mayfly.cluster.transport import codec, framing, joining, options
 from mayfly.cluster.transport.authentication import Authentication, TurnedAway
-from mayfly.cluster.transport.codec import DamagedOnTheWay, Refused
+from mayfly.cluster.transport.codec import DamagedOnTheWay, PeerRefused
 from mayfly.cluster.transport.frame_stream import FrameConnection
 from mayfly.cluster.transport.handshake import Handshake, first_message
 from mayfly.cluster.transport.intake import Intake
@@ -29,7 +29,7 @@ class PeerStream:
     def __init__(
         self, peer: int, protocol: int, intake: Intake, host: str, checked: bool = False, proof: bytes = b""
     ) -> None:
-        """`intake` gets encoded frames; what it raises (`Refused`) ends the stream. For `checked` and `proof` see
+        """`intake` gets encoded frames; what it raises (`PeerRefused`) ends the stream. For `checked` and `proof` see
         `StreamHolder`."""
         self.peer = peer
         self.protocol = protocol
@@ -39,7 +39,7 @@ class PeerStream:
         self.checked = checked
         self.proof = proof
         self.ended = False
-        self.refusal: Refused | None = None
+        self.refusal: PeerRefused | None = None
         """Why it was ended, if there is something to complain of."""
         self.reading: asyncio.Timeout | None = None
         """The bound within which the Exchange is read."""
@@ -55,15 +55,15 @@ class PeerStream:
         """See `StreamHolder`."""
         try:
             self.intake.take(data)
-        except Refused as refusal:
+        except PeerRefused as refusal:
             self.end(refusal)
 
     def refuse(self, text: str) -> None:
         """See `StreamHolder`."""
-        self.end(Refused(text))
+        self.end(PeerRefused(text))
 
     def take_apart(self, data: bytes) -> None:
-        """A message of the Exchange that holds a frame. Raises `Refused`."""
+        """A message of the Exchange that holds a frame. Raises `PeerRefused`."""
         try:
             self.intake.take_unordered(framing.decode_apart(data) if self.checked else data)
         except framing.Damaged as error:
@@ -85,7 +85,7 @@ class PeerStream:
             text = f"no frame stream came within {limits.HELLO_TIMEOUT_SECONDS} s"
             self.end(TurnedAway(grpc.StatusCode.DEADLINE_EXCEEDED, text))
 
-    def end(self, refusal: Refused | None, patience_s: float = 0.0) -> None:
+    def end(self, refusal: PeerRefused | None, patience_s: float = 0.0) -> None:
         """End both; the peer has so long to end the Exchange itself."""
         if self.ended:
             return
@@ -140,7 +140,7 @@ class Incoming:
         those that are in no order with them."""
         try:
             await self._exchange(context)
-        except Refused as refusal:
+        except PeerRefused as refusal:
             await self._authentication.turn_away(context, refusal)
         return peer_pb2.ExchangeEnd().SerializeToString()
 
@@ -188,7 +188,7 @@ class Incoming:
                 del self._streams[peer]
 
     async def _read_unordered(self, context: grpc.aio.ServicerContext, stream: PeerStream) -> None:
-        """Take frames of the Exchange itself until either end of the stream has ended. Raises `Refused`."""
+        """Take frames of the Exchange itself until either end of the stream has ended. Raises `PeerRefused`."""
         try:
             async with asyncio.timeout(limits.HELLO_TIMEOUT_SECONDS if stream.ended else None) as stream.reading:
                 while not (stream.ended and stream.refusal):
@@ -216,6 +216,6 @@ class Incoming:
         """One snapshot of a peer; it is handed over like a frame that holds its message."""
         try:
             await self._snapshots.receive(context)
-        except Refused as refusal:
+        except PeerRefused as refusal:
             await self._authentication.turn_away(context, refusal)
         return peer_pb2.SnapshotReceipt().SerializeToString()

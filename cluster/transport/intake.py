@@ -29,7 +29,7 @@ class Intake:
         now_s: Callable[[], float],
     ) -> None:
         """`receiver` is this node. `counters_of` gives those of a known peer; if they are others than `counters` (or
-        None), the peer is one no more, and `refuse_stranger(peer)` raises `Refused`. `now_s()` is the loop's time;
+        None), the peer is one no more, and `refuse_stranger(peer)` raises `PeerRefused`. `now_s()` is the loop's time;
         `clocks` is to have each peer's clock in its last frame, and when that came."""
         self._peer = peer
         self._receiver = receiver
@@ -43,13 +43,13 @@ class Intake:
         """That of this stream; None before its first frame."""
 
     def take(self, data: bytes) -> None:
-        """An encoded frame has come, in its order. Raises `Refused`."""
+        """An encoded frame has come, in its order. Raises `PeerRefused`."""
         frame = self._decode(data)
         self._clocks[self._peer] = self._clock = (frame.clock_ms, self._now_s())
         self.hand_over(frame)
 
     def take_unordered(self, data: bytes) -> None:
-        """An encoded frame that may come later than others that were sent after it. Raises `Refused`."""
+        """An encoded frame that may come later than others that were sent after it. Raises `PeerRefused`."""
         frame = self._decode(data)
         if self._clock is not None:
             # The newest clock counts.

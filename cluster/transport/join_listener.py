@@ -13,7 +13,7 @@ from mayfly.cluster.transport.cluster_secret import NO_SECRET, ClusterSecrets
 from mayfly.cluster.transport.complaints import Complaints
 from mayfly.cluster.transport.joining import JoinAnswer, JoinRequest
 from mayfly.cluster.transport.peer_port import PeerPort
-from mayfly.cluster.transport.tls import NodeTls, TlsFiles
+from mayfly.cluster.transport.tls import NodeTls, PeerTlsFiles
 from mayfly.cluster.versions import PROTOCOLS
 
 _ANSWERS_LEAVE_S: Final = 1.0
@@ -28,7 +28,7 @@ class JoinListener:
     def __init__(
         self,
         listen_address: str,
-        tls: TlsFiles | None,
+        tls: PeerTlsFiles | None,
         answer: Callable[[JoinRequest], JoinAnswer],
         known: ClusterSecrets = NO_SECRET,
     ) -> None:

@@ -13,10 +13,10 @@ from mayfly.cluster.transport import options, proving
 from mayfly.cluster.transport.authentication import Authentication
 from mayfly.cluster.transport.checksum import checksum_of, is_damaged
 from mayfly.cluster.transport.cluster_secret import NO_SECRET, ClusterSecrets
-from mayfly.cluster.transport.codec import Refused
+from mayfly.cluster.transport.codec import PeerRefused
 from mayfly.cluster.transport.peer_text import address_fault, name_fault, printable
 from mayfly.cluster.transport.proving import NotProven
-from mayfly.cluster.transport.tls import TlsFiles
+from mayfly.cluster.transport.tls import PeerTlsFiles
 from mayfly.cluster.versions import LEVELS, PROTOCOLS, VersionRange, range_of_peer
 
 _OTHER_PROTOCOL = "protocol version"
@@ -125,7 +125,7 @@ async def answer_join(
     """What a node is answered that asks for a place: by `join`, if it may ask."""
     try:
         authentication.check(context)
-    except Refused as refusal:
+    except PeerRefused as refusal:
         authentication.complaints.say(authentication.host(context), f"it asks for a place: {refusal}")
         return encode_answer(JoinAnswer.refused(str(refusal)))
     authentication.wait(context, limits.JOIN_TIMEOUT_SECONDS)
@@ -153,7 +153,7 @@ async def _answer(
 async def ask_to_join(
     seed: str,
     request: JoinRequest,
-    tls: TlsFiles | None,
+    tls: PeerTlsFiles | None,
     protocols: VersionRange = PROTOCOLS,
     known: ClusterSecrets = NO_SECRET,
 ) -> JoinAnswer:

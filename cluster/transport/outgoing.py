@@ -21,7 +21,7 @@ from mayfly.cluster.transport.cluster_secret import ProvenSecret
 from mayfly.cluster.transport.counters import PeerCounters
 from mayfly.cluster.transport.dialing import Dialer, status_of
 from mayfly.cluster.transport.frame_stream import FrameSender, host_of
-from mayfly.cluster.transport.pace import Pace
+from mayfly.cluster.transport.pace import BytePace
 from mayfly.cluster.transport.peer_events import PeerEvents, tell
 from mayfly.cluster.transport.peer_text import printable
 from mayfly.cluster.transport.proving import NotProven
@@ -60,7 +60,7 @@ class PeerLink:
         events: PeerEvents,
         on_refused: Callable[[int, str, bool], None],
         executor: Executor,
-        pace: Pace,
+        pace: BytePace,
     ) -> None:
         """`on_refused` is `Admission.refused`. The executor reads what snapshots are made of, and they go at this
         pace."""

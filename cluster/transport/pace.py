@@ -6,7 +6,7 @@ SAVED_UP_S: Final = 0.25
 """What was not used for so long may be used at once: what is small goes without a wait."""
 
 
-class Pace:
+class BytePace:
     """A bucket of tokens, one a byte, for all who share it: so many bytes a second, 0: as many as there are."""
 
     def __init__(self, bytes_per_second: int) -> None:

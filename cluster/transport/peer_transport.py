@@ -25,12 +25,12 @@ from mayfly.cluster.transport.incoming import Incoming
 from mayfly.cluster.transport.intakes import Intakes
 from mayfly.cluster.transport.local_peer import LocalPeer
 from mayfly.cluster.transport.outgoing import PeerLink
-from mayfly.cluster.transport.pace import Pace
+from mayfly.cluster.transport.pace import BytePace
 from mayfly.cluster.transport.peer_events import PeerEvents
 from mayfly.cluster.transport.peer_port import PeerPort
 from mayfly.cluster.transport.snapshot_receiver import SnapshotReceiver
 from mayfly.cluster.transport.spool import SnapshotSpool
-from mayfly.cluster.transport.tls import NodeTls, TlsFiles
+from mayfly.cluster.transport.tls import NodeTls, PeerTlsFiles
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class TransportSettings:
     """For snapshots that have not come whole. The next start goes on with them."""
     frames_address: tuple[str, int] | None = None
     """Where peers bring their frames; None: at any port of the host that is listened on."""
-    tls: TlsFiles | None = None
+    tls: PeerTlsFiles | None = None
     known: ClusterSecrets = NO_SECRET
     """The cluster secret, which peers have to prove if it is demanded."""
     snapshot_bytes_per_second: int = 0
@@ -78,7 +78,7 @@ class PeerTransport:
         self._authentication = Authentication(self._peer_port, settings.known, complaints)
         self._authentication.node_id = local.node_id
         self._settings = settings
-        self._pace = Pace(settings.snapshot_bytes_per_second)
+        self._pace = BytePace(settings.snapshot_bytes_per_second)
         self._node_tls = None if settings.tls is None else NodeTls(settings.tls)
         self._spool = SnapshotSpool(settings.snapshot_folder)
         self._executor = ThreadPoolExecutor(SNAPSHOT_THREADS, "snapshots")

@@ -13,7 +13,7 @@ from mayfly.cluster.raft import MAX_NODE_ID
 from mayfly.cluster.rpc import peer_pb2
 from mayfly.cluster.transport import options
 from mayfly.cluster.transport.cluster_secret import NONCE_BYTES, ClusterSecrets, Dialogue, ProvenSecret
-from mayfly.cluster.transport.codec import Refused
+from mayfly.cluster.transport.codec import PeerRefused
 from mayfly.cluster.transport.peer_text import address_fault, name_fault, printable
 
 MOST_PROOFS: Final = limits.MAX_SECRETS
@@ -36,14 +36,14 @@ class NotProven(Exception):
 
 
 def dialogue_of(step: peer_pb2.ProofStep) -> Dialogue:
-    """Who connects, by the first step. Raises `Refused`."""
+    """Who connects, by the first step. Raises `PeerRefused`."""
     fault = name_fault("store", step.store) or address_fault(step.address)
     if fault:
-        raise Refused(f"proof of the cluster secret with {fault}")
+        raise PeerRefused(f"proof of the cluster secret with {fault}")
     if len(step.nonce) != NONCE_BYTES:
-        raise Refused(f"proof with a nonce of {len(step.nonce)} octets, {NONCE_BYTES} are taken")
+        raise PeerRefused(f"proof with a nonce of {len(step.nonce)} octets, {NONCE_BYTES} are taken")
     if max(step.node_id, step.target) > MAX_NODE_ID:
-        raise Refused(f"proof of node {step.node_id} towards node {step.target}")
+        raise PeerRefused(f"proof of node {step.node_id} towards node {step.target}")
     return Dialogue(step.node_id, step.store, step.target, step.address, step.nonce)
 
 

@@ -12,11 +12,11 @@ from mayfly.cluster.log.batch import CorruptStore
 from mayfly.cluster.log.snapshot_codec import ReceivedSnapshot
 from mayfly.cluster.transport import codec, options
 from mayfly.cluster.transport.authentication import Authentication, TurnedAway
-from mayfly.cluster.transport.codec import DamagedOnTheWay, Refused
+from mayfly.cluster.transport.codec import DamagedOnTheWay, PeerRefused
 from mayfly.cluster.transport.counters import PeerCounters
 from mayfly.cluster.transport.handshake import Handshake, first_message
 from mayfly.cluster.transport.intakes import Intakes
-from mayfly.cluster.transport.spool import PartialSnapshot, SnapshotSpool, Stream
+from mayfly.cluster.transport.spool import PartialSnapshot, SnapshotSpool, SnapshotStream
 from mayfly.cluster.transport.steps import run_steps
 
 
@@ -41,7 +41,7 @@ class SnapshotReceiver:
         self._places = asyncio.Semaphore(limits.MAX_SNAPSHOTS_AT_ONCE)
 
     async def receive(self, context: grpc.aio.ServicerContext) -> None:
-        """One snapshot of a peer; it is handed over like a frame that holds its message. Raises `Refused`."""
+        """One snapshot of a peer; it is handed over like a frame that holds its message. Raises `PeerRefused`."""
         self._authentication.check(context)
         first = await first_message(context)
         if first is None:
@@ -50,7 +50,7 @@ class SnapshotReceiver:
         peer, protocol, counters = self._handshake.admit(header.hello)
         self._authentication.check_id(context, peer)
         self._authentication.admit(context)
-        stream = Stream(peer, header.message.term)
+        stream = SnapshotStream(peer, header.message.term)
         partial = self._spool.claim(header.name, stream)
         if isinstance(partial, str):
             raise TurnedAway(grpc.StatusCode.RESOURCE_EXHAUSTED, partial)
@@ -81,9 +81,10 @@ class SnapshotReceiver:
         partial.expected = True
 
     async def _take_pieces(
-        self, context: grpc.aio.ServicerContext, partial: PartialSnapshot, stream: Stream, counters: PeerCounters
-    ) -> None:
-        """Write what comes to the file, until all is there. Raises `Refused`, `OSError`."""
+        self, context: grpc.aio.ServicerContext, partial: PartialSnapshot, stream: SnapshotStream,
+        counters: PeerCounters,
+    ) -> None:  # fmt: skip
+        """Write what comes to the file, until all is there. Raises `PeerRefused`, `OSError`."""
         loop = asyncio.get_running_loop()
         total_bytes = partial.name.total_bytes
         while partial.received_bytes < total_bytes:
@@ -98,7 +99,7 @@ class SnapshotReceiver:
             _check_owner(partial, stream)
             partial.reading = None
             if data is grpc.aio.EOF:
-                raise Refused(f"snapshot ended {total_bytes - partial.received_bytes} bytes early")
+                raise PeerRefused(f"snapshot ended {total_bytes - partial.received_bytes} bytes early")
             counters.bytes_received += len(data)
             offset = partial.received_bytes
             try:
@@ -115,7 +116,7 @@ class SnapshotReceiver:
         peer: int,
         header: codec.SnapshotHeader,
         partial: PartialSnapshot,
-        stream: Stream,
+        stream: SnapshotStream,
         counters: PeerCounters,
     ) -> None:
         """All has come: check it, and give it to the layer above like a frame that holds its message."""
@@ -139,7 +140,7 @@ class SnapshotReceiver:
         self._intakes.of(peer, counters, asyncio.get_running_loop().time).hand_over(frame)
 
 
-def _check_owner(partial: PartialSnapshot, stream: Stream) -> None:
+def _check_owner(partial: PartialSnapshot, stream: SnapshotStream) -> None:
     if partial.owner is not stream:
         group = partial.name.group
         raise TurnedAway(grpc.StatusCode.ABORTED, f"a newer stream brings a snapshot of group {group}")

@@ -16,7 +16,7 @@ from mayfly.cluster.transport import codec, options
 from mayfly.cluster.transport.checksum import checksum_of
 from mayfly.cluster.transport.counters import PeerCounters
 from mayfly.cluster.transport.dialing import Dialer, status_of
-from mayfly.cluster.transport.pace import Pace
+from mayfly.cluster.transport.pace import BytePace
 from mayfly.cluster.transport.peer_events import tell
 from mayfly.cluster.transport.peer_text import printable
 from mayfly.cluster.transport.proving import NotProven
@@ -33,7 +33,7 @@ class SnapshotSender:
         dialer: Dialer,
         counters: PeerCounters,
         executor: Executor,
-        pace: Pace,
+        pace: BytePace,
         on_sent: Callable[[int, int, bool], None],
     ) -> None:
         """The executor reads what snapshots are made of, and they go at this pace. `on_sent` as in

@@ -49,14 +49,14 @@ class SpoolFile:
             os.close(self._descriptor)
 
 
-class Stream:
+class SnapshotStream:
     """A call that brings a snapshot: from which node, and of which term the message is that carries it."""
 
     def __init__(self, peer: int, term: int) -> None:
         self.peer = peer
         self.term = term
 
-    def gives_way_to(self, other: "Stream") -> bool:
+    def gives_way_to(self, other: "SnapshotStream") -> bool:
         """A sender has given up on its earlier streams; and the leader of a later term has the last word."""
         return other.peer == self.peer or other.term > self.term
 
@@ -68,7 +68,7 @@ class PartialSnapshot:
         self.name = name
         self.path = path
         self.received_bytes = received_bytes
-        self.owner: Stream | None = None
+        self.owner: SnapshotStream | None = None
         self.reading: asyncio.Timeout | None = None
         """The bound within which the owner waits for its next piece."""
         self.expiry: asyncio.TimerHandle | None = None
@@ -116,7 +116,7 @@ class SnapshotSpool:
                 partial.expiry.cancel()
         self._partials.clear()
 
-    def claim(self, name: SnapshotName, stream: Stream) -> PartialSnapshot | str:
+    def claim(self, name: SnapshotName, stream: SnapshotStream) -> PartialSnapshot | str:
         """What is there of a snapshot, from now on owned by this stream; the one that had it, or that brings another
         snapshot of the group, is told to end. A text: why not."""
         partial = self._partials.get(name.group)
@@ -139,7 +139,7 @@ class SnapshotSpool:
         partial.expiry, partial.owner, partial.expected = None, stream, False
         return partial
 
-    def leave(self, partial: PartialSnapshot, stream: Stream) -> None:
+    def leave(self, partial: PartialSnapshot, stream: SnapshotStream) -> None:
         """A stream has ended: what it brought waits for another one to go on."""
         if partial.owner is stream:
             partial.owner = partial.reading = None

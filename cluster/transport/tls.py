@@ -7,7 +7,7 @@ from pathlib import Path
 import grpc
 
 
-class TlsFiles:
+class PeerTlsFiles:
     """PEM files of a node: its certificate (chain), its key, and the authority that signed all nodes'.
 
     Peers' certificates have to name the host that this node connects to; or, with `server_name`, that name.
@@ -97,7 +97,7 @@ class NodeTls:
     has to name, "" for the host that it is reached at. Take them anew for each.
     """
 
-    def __init__(self, files: TlsFiles) -> None:
+    def __init__(self, files: PeerTlsFiles) -> None:
         """Raises OSError, with the file's name, when a file can't be read or used."""
         files.check()
         self._files = files

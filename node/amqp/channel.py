@@ -30,7 +30,7 @@ class Unfinished:
         self.size_bytes: int = 0
 
 
-class Channel:
+class ReceivingChannel:
     """One channel and the message it is receiving, if any.
 
     unfinished_bytes: what has come of that message, header and body, as long as it is not whole.  It is part of

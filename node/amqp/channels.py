@@ -9,7 +9,7 @@ from typing import Any, Final
 from pamqp.base import Frame
 from pamqp.commands import Channel as ChannelClass
 
-from mayfly.node.amqp.channel import Channel, Unfinished
+from mayfly.node.amqp.channel import ReceivingChannel, Unfinished
 from mayfly.node.amqp.channel_state import (
     CLOSED,
     CLOSING,
@@ -53,8 +53,8 @@ class Channels:
     unfinished: what has come of messages that are not whole yet.
     """
 
-    def __init__(self, by_id: dict[int, Channel], most: int, events: list[Event], output: Output) -> None:
-        self.by_id: dict[int, Channel] = by_id
+    def __init__(self, by_id: dict[int, ReceivingChannel], most: int, events: list[Event], output: Output) -> None:
+        self.by_id: dict[int, ReceivingChannel] = by_id
         self.most: int = most
         self.refusal: Callable[[int], str | None] = _no_refusal
         self.unfinished: Unfinished = Unfinished()
@@ -68,7 +68,7 @@ class Channels:
         channel = self.by_id.get(channel_id)
         if channel is None:
             self._check_room()
-            channel = Channel(channel_id, self.unfinished)
+            channel = ReceivingChannel(channel_id, self.unfinished)
         if kind == METHOD and len(payload) >= 4:
             self._method(channel, payload)
         elif kind == HEADER and len(payload) >= _FEWEST_HEADER_BYTES:
@@ -80,17 +80,17 @@ class Channels:
         else:
             raise unknown_frame(kind, payload)
 
-    def close(self, channel: Channel, code: int, text: str, class_id: int, method_id: int) -> None:
+    def close(self, channel: ReceivingChannel, code: int, text: str, class_id: int, method_id: int) -> None:
         """Send channel.close; everything of the channel is ignored until the client's close-ok."""
         channel.move(SEND_CLOSE)
         told = ChannelClass.Close(code, reply_text(code, text), class_id, method_id)
         self._output.append_method(channel.channel_id, told)
 
-    def refuse_message(self, channel: Channel, code: int, text: str) -> None:
+    def refuse_message(self, channel: ReceivingChannel, code: int, text: str) -> None:
         """Close a channel whose client publishes what may not be."""
         self._refuse(channel, code, text, 60, 40)
 
-    def _refuse(self, channel: Channel, code: int, text: str, class_id: int, method_id: int) -> None:
+    def _refuse(self, channel: ReceivingChannel, code: int, text: str, class_id: int, method_id: int) -> None:
         """Close a channel for what has come on it.  The close was not the broker's: it must hear of it now, and nothing
         is told again at the close-ok."""
         self.close(channel, code, text, class_id, method_id)
@@ -113,7 +113,7 @@ class Channels:
         if refusal is not None:
             raise ProtocolError(NOT_ALLOWED, refusal)
 
-    def _method(self, channel: Channel, payload: bytes) -> None:
+    def _method(self, channel: ReceivingChannel, payload: bytes) -> None:
         """A method other than a settlement, or a settlement or publish that may not come now."""
         class_id, method_id = method_ids(payload)
         happening = ON_CHANNELS.get(class_id << 16 | method_id, RECEIVE_OTHER_METHOD)
@@ -133,7 +133,7 @@ class Channels:
         else:
             self._events.append(MethodReceived(channel.channel_id, method, arguments, len(payload)))
 
-    def _method_of_channel(self, channel: Channel, payload: bytes, happening: int) -> None:
+    def _method_of_channel(self, channel: ReceivingChannel, payload: bytes, happening: int) -> None:
         """A method of class channel: done here. Its arguments are read first, unless it is ignored."""
         if channel.state == CLOSING and happening not in (RECEIVE_CLOSE, RECEIVE_CLOSE_OK):
             return
@@ -141,18 +141,18 @@ class Channels:
         channel.move(happening, *method_ids(payload))
         _ACTIONS[happening](self, channel, method)
 
-    def _open(self, channel: Channel, method: Frame) -> None:
+    def _open(self, channel: ReceivingChannel, method: Frame) -> None:
         self.by_id[channel.channel_id] = channel
         self._output.append_method(channel.channel_id, unchecked(ChannelClass.OpenOk, channel_id=""))
         self._events.append(ChannelOpened(channel.channel_id))
 
-    def _close(self, channel: Channel, method: Frame) -> None:
+    def _close(self, channel: ReceivingChannel, method: Frame) -> None:
         """The client's close. In CLOSING both sides closed at once: it is answered, its close-ok still awaited."""
         self._output.append_method(channel.channel_id, ChannelClass.CloseOk())
         if channel.state == CLOSED:
             self._forget(channel.channel_id)
 
-    def _close_ok(self, channel: Channel, method: Frame) -> None:
+    def _close_ok(self, channel: ReceivingChannel, method: Frame) -> None:
         self._forget(channel.channel_id)
 
     def _forget(self, channel_id: int) -> None:
@@ -162,13 +162,13 @@ class Channels:
         else:
             self._events.append(ChannelClosed(channel_id))
 
-    def _flow(self, channel: Channel, method: ChannelClass.Flow) -> None:
+    def _flow(self, channel: ReceivingChannel, method: ChannelClass.Flow) -> None:
         if not method.active:
             raise ProtocolError(NOT_IMPLEMENTED, "active=false", _CHANNEL, 20)
         self._output.append_method(channel.channel_id, ChannelClass.FlowOk(active=True))
 
 
-_ACTIONS: Final[dict[int, Callable[[Channels, Channel, Any], None]]] = {
+_ACTIONS: Final[dict[int, Callable[[Channels, ReceivingChannel, Any], None]]] = {
     RECEIVE_OPEN: Channels._open,
     RECEIVE_CLOSE: Channels._close,
     RECEIVE_CLOSE_OK: Channels._close_ok,

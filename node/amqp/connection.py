@@ -13,7 +13,7 @@ from pamqp.commands import Connection as ConnectionClass
 
 from mayfly.node.amqp import connection_state as states
 from mayfly.node.amqp import handshake
-from mayfly.node.amqp.channel import Channel
+from mayfly.node.amqp.channel import ReceivingChannel
 from mayfly.node.amqp.channels import Channels
 from mayfly.node.amqp.errors import (
     ACCESS_REFUSED,
@@ -70,7 +70,7 @@ class Connection:
         self.client_capabilities: frozenset[str] = frozenset()
         self.channel_max = settings.channel_max
         self.heartbeat_seconds = settings.heartbeat_seconds
-        open_channels: dict[int, Channel] = {}
+        open_channels: dict[int, ReceivingChannel] = {}
         self.output = Output(open_channels, settings.frame_max_bytes)
         self._reader = FrameReader(
             open_channels,
@@ -250,7 +250,7 @@ class Connection:
         self.closed_by_client = True
         self._drop(f"the client closed the connection: {method.reply_code} {method.reply_text}")
 
-    def _refuse_message(self, channel: Channel, body_size: int) -> None:
+    def _refuse_message(self, channel: ReceivingChannel, body_size: int) -> None:
         """A body larger than the broker takes: the channel is closed before any of it is kept."""
         limit = self.settings.max_message_bytes
         text = f"message size {body_size} is larger than configured max size {limit}"

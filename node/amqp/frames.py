@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable
 from typing import Final
 
-from mayfly.node.amqp.channel import Channel
+from mayfly.node.amqp.channel import ReceivingChannel
 from mayfly.node.amqp.channel_state import BODY_EXPECTED, CLOSING, HEADER_EXPECTED, OPEN
 from mayfly.node.amqp.content import BASIC_CLASS_ID, Content, MalformedHeaderError, check_header
 from mayfly.node.amqp.errors import FRAME_ERROR, SYNTAX_ERROR, UNEXPECTED_FRAME, FramingError, ProtocolError
@@ -73,17 +73,17 @@ class FrameReader:
 
     def __init__(
         self,
-        channels: dict[int, Channel],
+        channels: dict[int, ReceivingChannel],
         other_frame: Callable[[int, int, bytes], None],
         fail: Callable[[ProtocolError], None],
-        refuse_message: Callable[[Channel, int], None],
+        refuse_message: Callable[[ReceivingChannel, int], None],
         max_message_bytes: int,
         frame_max_bytes: int,
     ) -> None:
-        self.channels: dict[int, Channel] = channels
+        self.channels: dict[int, ReceivingChannel] = channels
         self.other_frame: Callable[[int, int, bytes], None] = other_frame
         self.fail: Callable[[ProtocolError], None] = fail
-        self.refuse_message: Callable[[Channel, int], None] = refuse_message
+        self.refuse_message: Callable[[ReceivingChannel, int], None] = refuse_message
         self.max_message_bytes: int = max_message_bytes
         self.frame_max_bytes: int = frame_max_bytes
         self.stopped: bool = False
@@ -97,7 +97,7 @@ class FrameReader:
         self._held: bool = False
         # A body frame whose payload goes to its channel as it arrives.
         self._streaming: bool = False
-        self._stream_channel: Channel | None = None
+        self._stream_channel: ReceivingChannel | None = None
         self._stream_left: int = 0
         self._stream_beginning: bytes = b""
         self._publishes: dict[bytes, tuple[bytes, int]] = {}
@@ -222,7 +222,7 @@ class FrameReader:
         else:
             self.other_frame(kind, channel_id, payload)
 
-    def _take_header(self, channel: Channel, payload: bytes) -> None:
+    def _take_header(self, channel: ReceivingChannel, payload: bytes) -> None:
         """A content header where one is expected."""
         if len(payload) < _HEADER_FIELDS.size:
             raise unknown_frame(HEADER, payload)
@@ -241,7 +241,7 @@ class FrameReader:
         if not body_size:
             self._finish_message(channel)
 
-    def _finish_message(self, channel: Channel) -> None:
+    def _finish_message(self, channel: ReceivingChannel) -> None:
         """The last piece of a message has come."""
         run = self._publish_run(channel.channel_id)
         run.contents.append(Content(channel.exchange_and_key, channel.header, channel.take_message_body()))

@@ -2,7 +2,7 @@
 
 from pamqp.base import Frame
 
-from mayfly.node.amqp.channel import Channel
+from mayfly.node.amqp.channel import ReceivingChannel
 from mayfly.node.amqp.channel_state import CLOSING
 from mayfly.node.amqp.content import Content
 from mayfly.node.amqp.frame_writer import append_confirms, append_deliveries, append_get_ok, append_return
@@ -17,8 +17,8 @@ class Output:
     taken_bytes: octets that were taken to be written, ever.
     """
 
-    def __init__(self, channels: dict[int, Channel], frame_max_bytes: int) -> None:
-        self.channels: dict[int, Channel] = channels
+    def __init__(self, channels: dict[int, ReceivingChannel], frame_max_bytes: int) -> None:
+        self.channels: dict[int, ReceivingChannel] = channels
         self.frame_max_bytes: int = frame_max_bytes
         self.size_bytes: int = 0
         self.taken_bytes: int = 0

@@ -55,7 +55,7 @@ BASIC_CLASS: Final = 60
 PUBLISH_METHOD: Final = 40
 
 
-class Run:
+class PublishRun:
     """The publishes of one event that go to one shard."""
 
     def __init__(self, handle: ShardHandle) -> None:
@@ -88,9 +88,9 @@ class Run:
 class LargeRun(Request):
     """A run whose channel waits until its shard has it."""
 
-    def __init__(self, run: Run, settled: OnDone | None, queues_moved: int) -> None:
+    def __init__(self, run: PublishRun, settled: OnDone | None, queues_moved: int) -> None:
         """`settled`: who is told the shard's answer; `queues_moved`: how many had when it was routed."""
-        self.run: Run = run
+        self.run: PublishRun = run
         self.queues_moved: int = queues_moved
         self._settled = settled
         self._done: OnDone | None = None
@@ -171,8 +171,8 @@ class Publisher:
         routes.renew()
         self.waits_for_turn = False
         known = routes.known
-        runs: dict[int, Run] = {}
-        run: Run | None = None
+        runs: dict[int, PublishRun] = {}
+        run: PublishRun | None = None
         target: Target | None = None
         position = first
         count = len(contents)
@@ -207,7 +207,7 @@ class Publisher:
                     target = route.only
                     run = runs.get(target.shard_id)
                     if run is None:
-                        run = runs[target.shard_id] = Run(target.handle)
+                        run = runs[target.shard_id] = PublishRun(target.handle)
                 run.size_bytes += encode_publish(
                     run.parts, target.queue_ids, NO_TTL, content.exchange_and_key, header, content.body
                 )
@@ -252,7 +252,7 @@ class Publisher:
         flags: int,
         position: int,
         route: Route | None,
-        runs: dict[int, Run],
+        runs: dict[int, PublishRun],
         fresh: bool,
     ) -> bool:
         """Everything the hot way leaves out.  False: the catalog must be fresh for this one, or see `publish`."""
@@ -361,8 +361,8 @@ class Publisher:
         return route
 
     def _change_scheduled(
-        self, content: Content, mandatory: bool, position: int, route: Route, runs: dict[int, Run], digest: bytes,
-        due: tuple[int, int] | None,
+        self, content: Content, mandatory: bool, position: int, route: Route, runs: dict[int, PublishRun],
+        digest: bytes, due: tuple[int, int] | None,
     ) -> None:  # fmt: skip
         """What waits under an id is cancelled, or `due` at another time (RULES S4)."""
         if self.transaction is not None:
@@ -456,7 +456,7 @@ class Publisher:
                 # Whoever has gone over meanwhile has not waited for this.
                 self.routes.crossings.forget()
 
-    def _send(self, runs: dict[int, Run], first: int, end: int, body: bytes) -> None:
+    def _send(self, runs: dict[int, PublishRun], first: int, end: int, body: bytes) -> None:
         """`body`: of the first message."""
         size_bytes = 0
         for run in runs.values():
@@ -491,7 +491,7 @@ class Publisher:
         for run in runs.values():
             self._give(run, partial(self._run_done, group, run.offsets), large)
 
-    def _go_in_pieces(self, runs: dict[int, Run], body: bytes) -> bool:
+    def _go_in_pieces(self, runs: dict[int, PublishRun], body: bytes) -> bool:
         """Whether the runs of a single message go in pieces."""
         if len(body) <= self._large_publishes.body_bytes or self._cluster.catalog.level < LEVEL_PIECES:
             return False
@@ -499,7 +499,7 @@ class Publisher:
             run.in_pieces = True
         return True
 
-    def _give(self, run: Run, done: OnDone | None, large: bool) -> None:
+    def _give(self, run: PublishRun, done: OnDone | None, large: bool) -> None:
         if large:
             self.large_runs.append(LargeRun(run, done, self._cluster.catalog.queues_moved))
         else:
@@ -564,11 +564,11 @@ class Publisher:
             output.send_confirms(channel_id, nacks, nack=True)
 
 
-def _run_to(target: Target, runs: dict[int, Run]) -> Run:
+def _run_to(target: Target, runs: dict[int, PublishRun]) -> PublishRun:
     """What goes to the target's shard, begun if need be."""
     run = runs.get(target.shard_id)
     if run is None:
-        run = runs[target.shard_id] = Run(target.handle)
+        run = runs[target.shard_id] = PublishRun(target.handle)
     return run
 
 

@@ -45,7 +45,7 @@ class DeliveryHolder:
         return holder
 
 
-class Run:
+class DeliveryRun:
     """Consecutive delivery tags with consecutive delivery ids of one holder; over when all are settled."""
 
     def __init__(self, first_tag: int, count: int, holder: DeliveryHolder, first_delivery_id: int) -> None:
@@ -108,7 +108,7 @@ class Unacknowledged:
     def __init__(self) -> None:
         self.next_tag: int = 1
         self.count: int = 0
-        self._runs: list[Run] = []
+        self._runs: list[DeliveryRun] = []
         # Those before the head are over, and so are this many behind it, neither first nor last.
         self._head: int = 0
         self._spent: int = 0
@@ -143,11 +143,11 @@ class Unacknowledged:
                 return first
         tag = first
         while count > MOST_IN_RUN:
-            runs.append(Run(tag, MOST_IN_RUN, holder, first_delivery_id))
+            runs.append(DeliveryRun(tag, MOST_IN_RUN, holder, first_delivery_id))
             tag += MOST_IN_RUN
             first_delivery_id += MOST_IN_RUN
             count -= MOST_IN_RUN
-        runs.append(Run(tag, count, holder, first_delivery_id))
+        runs.append(DeliveryRun(tag, count, holder, first_delivery_id))
         return first
 
     # -- settlements ----------------------------------------------------------
@@ -284,7 +284,7 @@ class Unacknowledged:
             raise UnknownTag(tag)
         return position
 
-    def _advance(self, run: Run, lowest: int) -> None:
+    def _advance(self, run: DeliveryRun, lowest: int) -> None:
         """All below this tag is settled: the next one that is outstanding, or the end, is the run's lowest."""
         if run.settled != 0:
             settled = run.settled >> (lowest - run.lowest_tag)
@@ -362,7 +362,7 @@ class Unacknowledged:
         self._head = self._spent = 0
 
 
-def _end_of_gap(run: Run, tag: int, end: int) -> int:
+def _end_of_gap(run: DeliveryRun, tag: int, end: int) -> int:
     """The first tag above this one, which is outstanding, that was settled; `end` if that is below."""
     settled = run.settled >> (tag - run.lowest_tag)
     if settled == 0:
@@ -370,11 +370,11 @@ def _end_of_gap(run: Run, tag: int, end: int) -> int:
     return min(end, tag + (settled & -settled).bit_length() - 1)
 
 
-def _end_of_settled(run: Run, tag: int) -> int:
+def _end_of_settled(run: DeliveryRun, tag: int) -> int:
     """The first tag from this one on that was not settled."""
     settled = run.settled >> (tag - run.lowest_tag)
     return tag + (~settled & (settled + 1)).bit_length() - 1
 
 
-def _lowest_tag(run: Run) -> int:
+def _lowest_tag(run: DeliveryRun) -> int:
     return run.lowest_tag

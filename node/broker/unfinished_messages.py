@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mayfly.node.amqp.channel import Channel
+from mayfly.node.amqp.channel import ReceivingChannel
 from mayfly.node.broker.client import Client
 from mayfly.node.broker.operation import AmqpError
 from mayfly.node.broker.publishing import BASIC_CLASS, PUBLISH_METHOD
@@ -57,5 +57,5 @@ def _unfinished_bytes(client: Client) -> int:
     return client.unfinished_bytes
 
 
-def _unfinished_bytes_of_channel(channel: Channel) -> int:
+def _unfinished_bytes_of_channel(channel: ReceivingChannel) -> int:
     return channel.unfinished_bytes

@@ -45,7 +45,7 @@ from mayfly.node.catalog.records import (
 )
 from mayfly.node.catalog.results import CatalogResult, Refusal
 from mayfly.node.catalog.routing_steps import RoutingTurns
-from mayfly.node.catalog.snapshot import ReadingInSteps, SnapshotInSteps
+from mayfly.node.catalog.snapshot import CatalogSnapshotInSteps, ReadingInSteps
 from mayfly.node.catalog.state import CatalogState
 from mayfly.node.catalog.streams import switches_ttls_on
 from mayfly.node.catalog.switches import Switches, without
@@ -84,9 +84,9 @@ class Catalog(Versions):
         """The whole state; equal bytes for equal states."""
         return snapshot.dump(self._state)
 
-    def snapshot_steps(self) -> SnapshotInSteps:
+    def snapshot_steps(self) -> CatalogSnapshotInSteps:
         """The same as of now, in steps; what is applied between them changes nothing in it."""
-        return SnapshotInSteps(self._state)
+        return CatalogSnapshotInSteps(self._state)
 
     def restore(self, data: bytes) -> None:
         """Replace the whole state. Raises MalformedSnapshot and changes nothing then."""

@@ -97,7 +97,7 @@ from mayfly.node.catalog.records import (
     NodeRecord,
     PermissionRecord,
     PolicyRecord,
-    QueueMoves,
+    QueueMovesRecord,
     QueueRecord,
     QueueSettings,
     TopicPermissionRecord,
@@ -339,7 +339,7 @@ class Changes:
             return Done(changed=False)
         if queue.shard == command.shard:
             return Done(changed=False)
-        state.replace_queue(replace(queue, moves=replace(queue.moves or QueueMoves(), target=command.shard)))
+        state.replace_queue(replace(queue, moves=replace(queue.moves or QueueMovesRecord(), target=command.shard)))
         self._versions.routing_version += 1
         return Done()
 
@@ -352,7 +352,7 @@ class Changes:
         sources = queue.moves.sources
         if command.source not in sources:
             sources = (*sources, command.source)
-        moves = QueueMoves(0, sources, queue.moves.count + 1)
+        moves = QueueMovesRecord(0, sources, queue.moves.count + 1)
         self._state.replace_queue(replace(queue, shard=command.target, moves=moves))
         self._versions.moved.add(queue.id)
         self._versions.routing_version += 1

@@ -48,7 +48,7 @@ class Sequence:
         self.items = items
 
 
-class Choice:
+class Alternatives:
     """One of these."""
 
     __slots__ = ("items",)
@@ -88,7 +88,7 @@ class Look:
         self.negated = negated
 
 
-Node = Chars | Sequence | Choice | Repeat | At | Look
+Node = Chars | Sequence | Alternatives | Repeat | At | Look
 
 
 def ranges_of(pairs: list[tuple[int, int]]) -> Ranges:
@@ -201,7 +201,7 @@ class _Parser:
         while self._take("|"):
             items.append(self._sequence())
         self._flags = flags
-        return items[0] if len(items) == 1 else Choice(items)
+        return items[0] if len(items) == 1 else Alternatives(items)
 
     def _sequence(self) -> Node:
         items: list[Node] = []

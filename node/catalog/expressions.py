@@ -28,9 +28,9 @@ from mayfly.node.catalog.expression_syntax import (
     NO_WORD_EDGE,
     WORD,
     WORD_EDGE,
+    Alternatives,
     At,
     Chars,
-    Choice,
     ExpressionError,
     Look,
     Node,
@@ -268,7 +268,7 @@ class _Parts:
             for item in reversed(node.items):
                 following = self._before(item, following)
             return following
-        if isinstance(node, Choice):
+        if isinstance(node, Alternatives):
             return self._either([self._before(item, following) for item in node.items])
         if isinstance(node, Repeat):
             return self._before_repeat(node, following)
@@ -322,8 +322,8 @@ def _mirrored(node: Node) -> Node:
     """The same read from its end, for what stands in a look-behind."""
     if isinstance(node, Sequence):
         return Sequence([_mirrored(item) for item in reversed(node.items)])
-    if isinstance(node, Choice):
-        return Choice([_mirrored(item) for item in node.items])
+    if isinstance(node, Alternatives):
+        return Alternatives([_mirrored(item) for item in node.items])
     if isinstance(node, Repeat):
         return Repeat(_mirrored(node.item), node.least, node.most)
     if isinstance(node, At) and node.place == BEGIN:

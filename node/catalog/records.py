@@ -216,7 +216,7 @@ class BindingRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     arguments: dict[str, Any] = {}
 
 
-class QueueMoves(msgspec.Struct, frozen=True, array_like=True):
+class QueueMovesRecord(msgspec.Struct, frozen=True, array_like=True):
     """Where a queue goes to and where it was (docs/decisions/queues.md, 16).
 
     `target`: the shard to which it is to move, or is moving; 0: none. `sources`: the shards in which it was, each once:
@@ -251,7 +251,7 @@ class QueueRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     owner_incarnation: int = 0
     owner_connection: str = ""
     created_ms: int = 0
-    moves: QueueMoves | None = None
+    moves: QueueMovesRecord | None = None
     """None for a queue that has never been asked to move."""
     delays: bool = False
 

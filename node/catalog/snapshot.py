@@ -103,7 +103,7 @@ _rest_decoder = msgspec.msgpack.Decoder(_Rest)
 
 def dump(state: CatalogState) -> bytes:
     """The whole state."""
-    making = SnapshotInSteps(state)
+    making = CatalogSnapshotInSteps(state)
     while True:
         data = making.step()
         if data is not None:
@@ -158,7 +158,7 @@ class _VhostAsItIs:
         self.policies = [list(table.records()) for table in (vhost.policies, vhost.operator_policies)]
 
 
-class SnapshotInSteps:
+class CatalogSnapshotInSteps:
     """A snapshot of the state as it is now; commands may be applied between the steps."""
 
     def __init__(self, state: CatalogState) -> None:

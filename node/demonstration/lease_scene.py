@@ -16,7 +16,7 @@ from mayfly.node.demonstration.client import (
     wait_until,
 )
 from mayfly.node.demonstration.narrator import Narrator
-from mayfly.node.demonstration.traffic import Consumer, Publisher
+from mayfly.node.demonstration.traffic import NumberedConsumer, NumberedPublisher
 from mayfly.node.local_nodes.local_cluster import LocalCluster, NodePlan
 from mayfly.node.settings import NodeSettings
 
@@ -53,8 +53,8 @@ def play(narrator: Narrator, cluster: LocalCluster, settings: NodeSettings) -> N
     try:
         channel = connection.channel()
         stream = declare_where(channel, publishing, "demo.stream", {}, lambda leader: leader == victim_id)
-        consumer = Consumer(consuming, settings, stream)
-        publisher = Publisher(publishing, settings, stream)
+        consumer = NumberedConsumer(consuming, settings, stream)
+        publisher = NumberedPublisher(publishing, settings, stream)
         consumer.start()
         publisher.start()
         narrator.say(
@@ -156,7 +156,7 @@ def _use_expired(narrator: Narrator, connection: BlockingConnection, queue: str)
     narrator.promise("who uses it afterwards is told that it is not there", code == _NOT_FOUND, answer)
 
 
-def _judge_traffic(narrator: Narrator, publisher: Publisher, consumer: Consumer, kill: Kill) -> None:
+def _judge_traffic(narrator: Narrator, publisher: NumberedPublisher, consumer: NumberedConsumer, kill: Kill) -> None:
     publisher.stop(_PATIENCE_S)
     ended_s = time.monotonic()
     wait_until(lambda: set(publisher.confirmed) <= set(consumer.received), _PATIENCE_S)

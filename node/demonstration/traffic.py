@@ -15,7 +15,7 @@ _EVERY_S: Final = 0.005
 _PREFETCH: Final = 200
 
 
-class Publisher(threading.Thread):
+class NumberedPublisher(threading.Thread):
     """Publishes numbered messages one after the other, each waiting for its confirm."""
 
     def __init__(self, plan: NodePlan, settings: NodeSettings, queue: str) -> None:
@@ -61,7 +61,7 @@ class Publisher(threading.Thread):
         return round(1000 * max(later - earlier for earlier, later in pairwise(moments)))
 
 
-class Consumer(threading.Thread):
+class NumberedConsumer(threading.Thread):
     """Takes numbered messages and acknowledges each."""
 
     def __init__(self, plan: NodePlan, settings: NodeSettings, queue: str) -> None:

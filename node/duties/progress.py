@@ -6,7 +6,7 @@ AGAIN_MS: Final = 1000
 """What is on its way for so long without an effect is given again."""
 
 
-class Progress:
+class TargetProgress:
     """What was sent and, of lanes, settled, by sequence; and since when nothing has moved.
 
     ``wanted``: the first that the target has not, as far as is known here. ``probing``: what was sent did not arrive,

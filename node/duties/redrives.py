@@ -28,7 +28,7 @@ from mayfly.node.shard.message import Message
 from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.redrive import Place, Redrive
 from mayfly.node.shard.redrive_commands import CANCEL, Redriven, encode_change_redrive, encode_redrive
-from mayfly.node.shard.redrive_scan import Ahead, ahead_of
+from mayfly.node.shard.redrive_scan import LineAhead, ahead_of
 from mayfly.node.shard.shard import Shard
 
 logger = logging.getLogger(__name__)
@@ -51,11 +51,11 @@ class _Progress:
         self.step = step
         self.tag = 0
         self.given_ms = 0
-        self.ahead: Ahead | None = None
+        self.ahead: LineAhead | None = None
         self.at = 0
         self.place = Place(False, 0, 0, 0, 0, 0)
 
-    def begin(self, ahead: Ahead, place: Place | None) -> None:
+    def begin(self, ahead: LineAhead, place: Place | None) -> None:
         """These come next, behind the place."""
         self.ahead = ahead
         self.at = 0
@@ -69,7 +69,7 @@ class _Progress:
         return ahead.messages[self.at] if ahead is not None and self.at < len(ahead.messages) else None
 
 
-class Redrives:
+class RedriveDuty:
     """The duty for one shard."""
 
     def __init__(

@@ -29,7 +29,7 @@ from mayfly.node.dead_letter.death_headers import PublishedContent
 from mayfly.node.duties.contents import content_of
 from mayfly.node.duties.lost_queues import LostQueues
 from mayfly.node.duties.port import DutyPort
-from mayfly.node.duties.progress import AGAIN_MS, Progress
+from mayfly.node.duties.progress import AGAIN_MS, TargetProgress
 from mayfly.node.duties.recurrences import Recurrences
 from mayfly.node.limits import (
     DEAD_LETTERS_PER_ENTRY,
@@ -151,7 +151,7 @@ class ShardDuties:
         self._routed_first = 0
         self._routed_up_to = 0
         self._routed_ms = 0
-        self._lanes: dict[int, Progress] = {}
+        self._lanes: dict[int, TargetProgress] = {}
         self._earlier: dict[int, _EarlierDeaths] = {}
         self._burying: set[int] = set()
         self._removals = 0
@@ -401,7 +401,7 @@ class ShardDuties:
             wanted = max(lane.first_sequence, received + 1)
             progress = self._lanes.get(queue_id)
             if progress is None or progress.target_shard != target_shard:
-                progress = self._lanes[queue_id] = Progress(target_shard, wanted, now_ms)
+                progress = self._lanes[queue_id] = TargetProgress(target_shard, wanted, now_ms)
             progress.wants(wanted, now_ms)
             stalled = progress.is_stalled(now_ms)
             if received >= lane.first_sequence and (received > progress.settled or stalled):
@@ -434,7 +434,7 @@ class ShardDuties:
             return 0
         return record.shard
 
-    def _send(self, lane: Lane, progress: Progress, stalled: bool, now_ms: int) -> None:
+    def _send(self, lane: Lane, progress: TargetProgress, stalled: bool, now_ms: int) -> None:
         """Send what follows; again from what is wanted when nothing has arrived for a while. What the target has no
         room for waits (RULES D8)."""
         progress.go_on(stalled, now_ms)

@@ -20,7 +20,7 @@ from mayfly.node.duties.comparison import Comparison
 from mayfly.node.duties.policy_duties import PolicyDuties
 from mayfly.node.duties.port import DutyPort
 from mayfly.node.duties.queue_moves import QueueMoves
-from mayfly.node.duties.redrives import Redrives
+from mayfly.node.duties.redrives import RedriveDuty
 from mayfly.node.duties.shard_duties import ShardDuties
 from mayfly.node.duties.stream_copies import StreamCopies
 from mayfly.node.shard import commands
@@ -52,7 +52,7 @@ class ShardLeader:
         self._expiry_tick_ms = expiry_tick_ms
         self._duties = ShardDuties(shard, shard.shard_id, port, give, group.log.data, group.clock.current_ms)
         self._moves = QueueMoves(shard, port, give, group.clock.current_ms, self._duties.has_room)
-        self._redrives = Redrives(shard, port, give, group.log.data, group.clock.current_ms)
+        self._redrives = RedriveDuty(shard, port, give, group.log.data, group.clock.current_ms)
         self._copies = StreamCopies(shard, port, group.log.data, group.clock.current_ms)
         self._policies = PolicyDuties(shard, port.catalog, give)
         self._forget()

@@ -14,7 +14,7 @@ from mayfly.node.catalog import QueueRecord
 from mayfly.node.catalog.streams import origins_of
 from mayfly.node.dead_letter.stream_content import header_of, with_source
 from mayfly.node.duties.port import DutyPort
-from mayfly.node.duties.progress import Progress
+from mayfly.node.duties.progress import TargetProgress
 from mayfly.node.limits import DEAD_LETTERS_PER_ENTRY, TRANSFER_BYTES
 from mayfly.node.numbers import stream_source
 from mayfly.node.shard import commands
@@ -42,7 +42,7 @@ class _Feed:
     def __init__(self, origin: QueueRecord, copy: QueueRecord, now_ms: int) -> None:
         self.origin = origin
         self.copy = copy
-        self.progress = Progress(copy.shard, 1, now_ms)
+        self.progress = TargetProgress(copy.shard, 1, now_ms)
         self.ends: deque[int] = deque()
 
 

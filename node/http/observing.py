@@ -12,7 +12,7 @@ from mayfly.node.http.metrics import CONTENT_TYPE, MetricsPage, rendered
 from mayfly.node.http.open_pages import OpenPages
 from mayfly.node.http.outlook import forecast_wish
 from mayfly.node.http.page_queue import Made, PageQueue, TooManyWait
-from mayfly.node.http.routes import Routes
+from mayfly.node.http.routes import PageRoutes
 from mayfly.node.operating.ports.metrics import LEFT_OUT
 from mayfly.node.operating.ports.operator import OperatorPort
 from mayfly.node.operating.ports.queue_selection import MOST_QUEUES, USUAL_QUEUES, QueueSelection
@@ -55,7 +55,7 @@ class ObservingPages:
         self._open_pages = open_pages
         self._page_queue = page_queue
 
-    def add_to(self, router: Routes) -> None:
+    def add_to(self, router: PageRoutes) -> None:
         """Put the pages where clients find them."""
         for path, handler in (
             ("/metrics", self._metrics), ("/metrics/per-queue", self._queue_metrics),

@@ -19,7 +19,7 @@ from aiohttp import web
 from mayfly.node.http.answers import JSON, answer, unauthorized
 from mayfly.node.http.logins import login_in
 from mayfly.node.http.origins import is_from_here
-from mayfly.node.http.routes import Routes
+from mayfly.node.http.routes import PageRoutes
 from mayfly.node.limits import SHARDS
 from mayfly.node.operating.ports.operator import OperatorPort
 from mayfly.node.operating.ports.parked_selection import Selection
@@ -109,7 +109,7 @@ class OperatorPages:
     def __init__(self, operator: OperatorPort) -> None:
         self._operator = operator
 
-    def add_to(self, router: Routes) -> None:
+    def add_to(self, router: PageRoutes) -> None:
         """Put the pages where clients find them; those that monitors may see as well are in `node.http.observing`."""
         router.add_get("/deadletters", self._dead_letters)
         router.add_post("/deadletters/release", self._for_administrators(self._release))

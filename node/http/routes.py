@@ -8,7 +8,7 @@ from aiohttp import web
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.Response]]
 
 
-class Routes:
+class PageRoutes:
     """Adds pages to the router of an application."""
 
     def __init__(self, router: web.UrlDispatcher) -> None:

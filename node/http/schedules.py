@@ -11,7 +11,7 @@ from aiohttp import web
 from mayfly.node.http.answers import answered
 from mayfly.node.http.gate import Handler
 from mayfly.node.operating.ports.answers import bad_request
-from mayfly.node.operating.ports.schedules import MOST_LISTED, ScheduledWish, SchedulePort, Waiting
+from mayfly.node.operating.ports.schedules import MOST_LISTED, ScheduledWish, SchedulePort, WaitingPlace
 from mayfly.node.operating.ports.users import User
 from mayfly.node.shard.settings import MAX_NUMBER
 
@@ -88,5 +88,5 @@ class SchedulePages:
         return answered(*await self._port.change(user.who, _where(kind, request), message_id, due))
 
 
-def _where(kind: _Kind, request: web.Request) -> Waiting:
-    return Waiting(kind, request.match_info["vhost"], request.match_info["name"])
+def _where(kind: _Kind, request: web.Request) -> WaitingPlace:
+    return WaitingPlace(kind, request.match_info["vhost"], request.match_info["name"])

@@ -31,7 +31,7 @@ from mayfly.node.http.operating import OperatorPages
 from mayfly.node.http.outlook import OutlookPages
 from mayfly.node.http.page_queue import PageQueue
 from mayfly.node.http.redrives import RedrivePages
-from mayfly.node.http.routes import Routes
+from mayfly.node.http.routes import PageRoutes
 from mayfly.node.http.schedules import SchedulePages
 from mayfly.node.http.sockets import HttpConnections
 from mayfly.node.http.streams import StreamPages
@@ -175,7 +175,7 @@ class HttpServer:
             "/health/ready": self._ready,
         }
         application.router.add_get(f"{BROWSER_FILES}/{{file:.+}}", self._browser_page.file)
-        routes = Routes(application.router)
+        routes = PageRoutes(application.router)
         for path, handler in handlers.items():
             routes.add_get(path, handler)
         ports = self._ports
@@ -186,7 +186,7 @@ class HttpServer:
             self._add_api(routes, ports.management)
         return application
 
-    def _add_api(self, routes: Routes, management: ManagementPort) -> None:
+    def _add_api(self, routes: PageRoutes, management: ManagementPort) -> None:
         """Pages of RabbitMQ's management API, those that there is a port for."""
         ports = self._ports
         handlers = {

@@ -20,11 +20,11 @@ from mayfly.node.operating.shard_sources import ShardSources
 from mayfly.node.operating.views.client_views import (
     AT_ONCE,
     WHOSE,
+    ClientPart,
     ClientViews,
     ConsumerKey,
     HoldingConnection,
     Number,
-    Part,
     Row,
     activity_of,
     connection_of,
@@ -63,7 +63,7 @@ class _Rows(msgspec.Struct, tag="ClientRows"):
 
     kind: Kind
     selection: ClientSelection
-    parts: list[Part]
+    parts: list[ClientPart]
 
 
 class _Find(msgspec.Struct, tag="FindConnection"):
@@ -118,7 +118,7 @@ class Clients:
             lambda it: views.holders(it.kind, it.selection, it.after),
         )  # fmt: skip
         questions.add(_Find, tuple[str | None, Number | None], lambda it: views.find(it.name, it.after))
-        questions.add(_Rows, tuple[list[Row], list[Part]], lambda it: views.rows(it.kind, it.selection, it.parts))
+        questions.add(_Rows, tuple[list[Row], list[ClientPart]], lambda it: views.rows(it.kind, it.selection, it.parts))
         questions.add(_Show, Row | None, lambda it: views.one(it.kind, it.key, it.name))
         questions.add(_Close, bool, lambda it: views.close(it.key, it.name, it.reason))
         questions.add(_Active, dict[int, dict[int, ConsumerKey | None]], self._tell_active)
@@ -173,16 +173,18 @@ class Clients:
     async def _count(self, node_id: int, kind: Kind, selection: ClientSelection) -> int:
         return sum([count async for count in self._told(node_id, _Count(kind, selection))])
 
-    async def _parts(self, node_id: int, kind: Kind, selection: ClientSelection, start: int, most: int) -> list[Part]:
+    async def _parts(
+        self, node_id: int, kind: Kind, selection: ClientSelection, start: int, most: int
+    ) -> list[ClientPart]:
         """Where so many of a node are, from a place on."""
         told = self._told(node_id, _Holders(kind, selection))
         runs: list[list[HoldingConnection]] = [sorted(some) async for some in told]
-        parts: list[Part] = []
+        parts: list[ClientPart] = []
         for merged, (_, key, held) in enumerate(heapq.merge(*runs), 1):
             if merged % _MERGED_AT_ONCE == 0:
                 await asyncio.sleep(0)
             if start < held:
-                parts.append(Part(key, start, min(held - start, most)))
+                parts.append(ClientPart(key, start, min(held - start, most)))
                 most -= parts[-1].most
                 if most == 0:
                     break
@@ -193,7 +195,7 @@ class Clients:
             await asyncio.sleep(0)
         return parts
 
-    async def _rows(self, node_id: int, kind: Kind, selection: ClientSelection, parts: list[Part]) -> list[Row]:
+    async def _rows(self, node_id: int, kind: Kind, selection: ClientSelection, parts: list[ClientPart]) -> list[Row]:
         rows: list[Row] = []
         for first in range(0, len(parts), AT_ONCE):
             asked = parts[first : first + AT_ONCE]

@@ -10,7 +10,7 @@ from mayfly.node.engine.engine import Engine
 from mayfly.node.limits import SHARDS
 from mayfly.node.numbers import CATALOG_GROUP
 from mayfly.node.operating.node_questions import NodeQuestions
-from mayfly.node.operating.shard_sources import ShardSources, Told, unknown_text
+from mayfly.node.operating.shard_sources import ShardSources, ToldByShard, unknown_text
 from mayfly.node.operating.turns import STEPS_AT_ONCE, in_turns
 from mayfly.node.operating.views.members import GroupReplicas, replicas_here
 from mayfly.node.operating.views.overview import ShardTotals, totals_in_steps
@@ -78,7 +78,7 @@ class Groups:
         told = await self._ask(_Replicas, self._sources.all())
         return catalog | dict(sorted(told.found.items()))
 
-    async def _ask(self, question: type[_Rows] | type[_Totals] | type[_Replicas], groups: list[int]) -> Told:
+    async def _ask(self, question: type[_Rows] | type[_Totals] | type[_Replicas], groups: list[int]) -> ToldByShard:
         return await self._sources.ask(dict.fromkeys(groups), lambda some: question(list(some)))
 
     async def _tell_rows(self, asked: _Rows) -> dict[int, Row]:

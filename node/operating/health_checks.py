@@ -30,7 +30,7 @@ _SAME_PROTOCOL: Final = {
 """What clients call a protocol, and RabbitMQ does."""
 
 
-class Checked(Protocol):
+class CheckedNode(Protocol):
     """What is asked of this node."""
 
     def readiness(self) -> tuple[bool, str]: ...
@@ -47,7 +47,7 @@ class HealthChecks:
     """For one node."""
 
     def __init__(
-        self, engine: Engine, node: Checked, certificates: Iterable[Path], now_s: Callable[[], float] = time.time
+        self, engine: Engine, node: CheckedNode, certificates: Iterable[Path], now_s: Callable[[], float] = time.time
     ) -> None:
         """`certificates` are files; `now_s` is the time of day."""
         self._engine = engine

@@ -68,7 +68,7 @@ class ThisNode(Protocol):
     def forget_login_attempts(self) -> None: ...
 
 
-class Told(NamedTuple):
+class ToldByOthers(NamedTuple):
     """What other nodes are asked about."""
 
     clients: Clients
@@ -82,7 +82,7 @@ class Management:
     """Implements `ManagementPort`. The local replica is read, brought up to date at the login."""
 
     def __init__(
-        self, engine: Engine, cluster: ClusterControl, logins: Logins, this_node: ThisNode, told: Told,
+        self, engine: Engine, cluster: ClusterControl, logins: Logins, this_node: ThisNode, told: ToldByOthers,
         rabbitmq_version: str = RABBITMQ_VERSION,
     ) -> None:  # fmt: skip
         """`rabbitmq_version` is what tools are told."""

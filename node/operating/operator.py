@@ -65,7 +65,7 @@ class NodeControl(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Gathered:
+class AskedOfOthers:
     """What is asked of other nodes as well, where this one does not have it."""
 
     freshness: Freshness
@@ -82,7 +82,7 @@ class Operator:
         engine: Engine,
         logins: Logins,
         cluster: ClusterControl,
-        gathered: Gathered,
+        gathered: AskedOfOthers,
         now_ms: Callable[[], int],
         node: NodeControl,
         own_token: OwnToken | None = None,

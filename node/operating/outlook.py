@@ -22,7 +22,7 @@ from mayfly.node.operating.ports.management import PolicyWish
 from mayfly.node.operating.ports.outlook import USUAL_ROWS, ForecastWish
 from mayfly.node.operating.shard_sources import ShardSources, unknown_text
 from mayfly.node.operating.turns import in_turns
-from mayfly.node.operating.views.outlooks import Ahead, AheadPart, Tried, ahead_steps, tried_steps
+from mayfly.node.operating.views.outlooks import AheadPart, QueueOutlook, Tried, ahead_steps, tried_steps
 
 STEPS_AT_ONCE: Final = 1
 """Steps before other work gets its turn: up to 4 096 messages each, so a few milliseconds."""
@@ -177,7 +177,7 @@ def _in_parts(terms: dict[int, dict[int, bytes]]) -> Iterator[dict[int, dict[int
         yield part
 
 
-def _forecast_row(record: QueueRecord, windows_ms: list[int], ahead: Ahead) -> Row:
+def _forecast_row(record: QueueRecord, windows_ms: list[int], ahead: QueueOutlook) -> Row:
     windows = [
         {
             "within_ms": each_ms, "expire": ahead.expire[number], "due": ahead.due[number],

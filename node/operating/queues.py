@@ -19,7 +19,7 @@ from mayfly.node.operating.shard_sources import ShardSources, unknown_text
 from mayfly.node.operating.views.queue_counts import (
     Behind,
     QueueActivity,
-    QueueCounts,
+    QueueViewCounts,
     activity_of,
     counts_of,
     left_behind,
@@ -90,7 +90,7 @@ class Queues:
         self._sampled = SampledRates()
         self._order = QueueOrder(engine, sources, questions, now_ms)
         questions.add(_Rows, dict[int, dict[int, Row]], self._tell_rows)
-        questions.add(_Counts, dict[int, dict[int, QueueCounts]], self._tell_counts)
+        questions.add(_Counts, dict[int, dict[int, QueueViewCounts]], self._tell_counts)
         questions.add(_Activity, dict[int, dict[int, QueueActivity]], self._tell_activity)
         questions.add(_Rates, dict[int, dict[int, tuple[float, ...]]], self._tell_rates)
         questions.add(_Behind, dict[int, dict[int, Behind]], self._tell_behind)
@@ -122,7 +122,7 @@ class Queues:
         out. `figures` are how much of what they hold and did is shown."""
         named = [self._engine.catalog.queue(vhost, name) for vhost, name in names]
         records = [record for record in named if record is not None]
-        counts: dict[int, QueueCounts] = {}
+        counts: dict[int, QueueViewCounts] = {}
         unknown: list[int] = []
         if figures != "none":
             counts, unknown = await self.counts(records)
@@ -192,9 +192,9 @@ class Queues:
             return names
         return [name for name in names if name[0] in vhosts]
 
-    async def counts(self, records: Sequence[QueueRecord]) -> tuple[dict[int, QueueCounts], list[int]]:
+    async def counts(self, records: Sequence[QueueRecord]) -> tuple[dict[int, QueueViewCounts], list[int]]:
         """How much is in them, by id, as far as that is known; and the shards of which no node has told anything."""
-        found: dict[int, QueueCounts] = {}
+        found: dict[int, QueueViewCounts] = {}
         unknown: set[int] = set()
         for start in range(0, len(records), COUNTS_AT_ONCE):
             told = await self._sources.ask(self._ids(records[start : start + COUNTS_AT_ONCE]), _Counts)
@@ -291,7 +291,7 @@ class Queues:
                 told[shard_id] = {id: rate for id, rate in rates.items() if rate is not None}
         return told
 
-    def _tell_counts(self, asked: _Counts) -> dict[int, dict[int, QueueCounts]]:
+    def _tell_counts(self, asked: _Counts) -> dict[int, dict[int, QueueViewCounts]]:
         told = {}
         for shard_id, ids in asked.queues.items():
             shard = shard_here(self._engine, shard_id)

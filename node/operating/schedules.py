@@ -23,7 +23,7 @@ from mayfly.node.engine.engine import Engine
 from mayfly.node.operating.acting import Acting, AmqpRefusal
 from mayfly.node.operating.node_questions import NodeQuestions
 from mayfly.node.operating.ports.answers import NOT_FOUND, Answer, bad_request, in_doubt, no_such, refused
-from mayfly.node.operating.ports.schedules import ScheduledWish, Waiting
+from mayfly.node.operating.ports.schedules import ScheduledWish, WaitingPlace
 from mayfly.node.operating.shard_sources import ShardSources, unknown_text
 from mayfly.node.operating.views.json_tables import content_header
 from mayfly.node.operating.views.scheduled_messages import ScheduledPart, place_in, scheduled_in
@@ -55,7 +55,7 @@ class Schedules:
 
         questions.add(_Scheduled, dict[int, ScheduledPart], tell)
 
-    async def scheduled(self, user: AnyUser, where: Waiting, wish: ScheduledWish) -> Answer:
+    async def scheduled(self, user: AnyUser, where: WaitingPlace, wish: ScheduledWish) -> Answer:
         """See `SchedulePort.scheduled`."""
         record = self._record(where)
         if not isinstance(record, QueueRecord):
@@ -76,7 +76,7 @@ class Schedules:
             content["moving"] = True
         return HTTPStatus.OK, content
 
-    async def change(self, user: AnyUser, where: Waiting, message_id: str, due: tuple[str, int] | None) -> Answer:
+    async def change(self, user: AnyUser, where: WaitingPlace, message_id: str, due: tuple[str, int] | None) -> Answer:
         """See `SchedulePort.change`."""
         record = self._record(where)
         if not isinstance(record, QueueRecord):
@@ -94,7 +94,7 @@ class Schedules:
         except TimeoutError:
             return in_doubt("its shard did not answer in time; whether it is done shows later")
 
-    def _record(self, where: Waiting) -> QueueRecord | Answer:
+    def _record(self, where: WaitingPlace) -> QueueRecord | Answer:
         """The queue in which messages wait: that of its own which a delayed exchange has."""
         if where.kind == "queue":
             return self._catalog.queue(where.vhost, where.name) or (HTTPStatus.NOT_FOUND, NOT_FOUND)
@@ -103,7 +103,7 @@ class Schedules:
         record = self._catalog.delay_queue(where.vhost, where.name)
         return record or bad_request(f"{where} is not of the type x-delayed-message: nothing waits for it")
 
-    async def _given(self, user: AnyUser, where: Waiting, message_id: str, header: bytes) -> Answer:
+    async def _given(self, user: AnyUser, where: WaitingPlace, message_id: str, header: bytes) -> Answer:
         exchange, key = ("", where.name) if where.kind == "queue" else (where.name, "")
         publish = unchecked(
             commands.Basic.Publish, ticket=0, exchange=exchange, routing_key=key, mandatory=True, immediate=False

@@ -23,7 +23,7 @@ _NODES_TRIED: Final = 3
 """Nodes that are asked about a shard until one has it."""
 
 
-class Told(NamedTuple):
+class ToldByShard(NamedTuple):
     """What was told, by shard, and the shards about which no node has told anything in time."""
 
     found: dict[int, Any]
@@ -45,7 +45,7 @@ class ShardSources:
         """The replicated shards, by number."""
         return list(range(1, self._engine.catalog.shard_count + 1))
 
-    async def ask(self, wanted: Mapping[int, _T], question: Callable[[dict[int, _T]], msgspec.Struct]) -> Told:
+    async def ask(self, wanted: Mapping[int, _T], question: Callable[[dict[int, _T]], msgspec.Struct]) -> ToldByShard:
         """What nodes with replicas of these shards say: this node of those that it has, of the others the leader or,
         where it can't be asked or hasn't got the replica, a node that should have one.
 
@@ -70,7 +70,7 @@ class ShardSources:
                 found |= told
             silent = {node for node in by_node if not self._questions.may_answer(node)}
             left = [shard for shard in left if shard not in found and not tried[shard] & silent]
-        return Told(found, sorted(wanted.keys() - found.keys()))
+        return ToldByShard(found, sorted(wanted.keys() - found.keys()))
 
     def _by_node(self, shards: Iterable[int], tried: dict[int, set[int]]) -> dict[int, list[int]]:
         """Whom to ask next about each of them; nobody about some."""

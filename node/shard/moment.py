@@ -96,7 +96,7 @@ def _numbers(listed: list[int]) -> Numbers:
     return Numbers(0, min(listed), listed, len(listed))
 
 
-class Part:
+class MomentPart:
     """Some messages side by side, as they were: of a list from ``start`` on, or packed. ``queue_ttl_ms`` and
     ``retiming`` say which deadlines are others by now, as in `ReturningMessages`."""
 
@@ -169,7 +169,7 @@ class Part:
             return place_from(message.enqueued_ms, message.index, message.offset)
         return place_from(packed.at(ENQUEUED_MS, number), packed.at(INDEX, number), packed.at(OFFSET, number))
 
-    def by_line(self, queue_has_default: bool) -> "list[tuple[LineName, Part]]":
+    def by_line(self, queue_has_default: bool) -> "list[tuple[LineName, MomentPart]]":
         """What waits for its time, by the line to which it will come. ``queue_has_default``: whether the queue has a
         default priority, so that all that comes back is in one line."""
         packed = self.packed
@@ -183,10 +183,10 @@ class Part:
             back = message.acquired_count > 0
             line = (back, 0 if back and queue_has_default else message.priority)
             found.setdefault(line, []).append(message)
-        return [(line, Part(messages, 0, len(messages))) for line, messages in found.items()]
+        return [(line, MomentPart(messages, 0, len(messages))) for line, messages in found.items()]
 
 
-def parts_of(line: Line, is_stream: bool = False) -> list[Part]:
+def parts_of(line: Line, is_stream: bool = False) -> list[MomentPart]:
     """All that is in a line now, which may be that of a stream."""
     parts = cut(line.items[line.head :])
     for piece in line.packed:
@@ -195,14 +195,14 @@ def parts_of(line: Line, is_stream: bool = False) -> list[Part]:
         else:
             if is_stream or piece.there is not None or piece.is_held():
                 piece = piece.copy()
-            parts.append(Part([], 0, piece.count, piece, piece.queue_ttl_ms))
+            parts.append(MomentPart([], 0, piece.count, piece, piece.queue_ttl_ms))
     return parts + cut(line.back[:])
 
 
-def cut(messages: list[Message], queue_ttl_ms: int = AS_PACKED, retiming: Retiming | None = None) -> list[Part]:
+def cut(messages: list[Message], queue_ttl_ms: int = AS_PACKED, retiming: Retiming | None = None) -> list[MomentPart]:
     """Messages, a list of nobody else's, in parts that are counted in a step each."""
     return [
-        Part(messages, start, min(AT_ONCE, len(messages) - start), None, queue_ttl_ms, retiming)
+        MomentPart(messages, start, min(AT_ONCE, len(messages) - start), None, queue_ttl_ms, retiming)
         for start in range(0, len(messages), AT_ONCE)
     ]
 
@@ -215,7 +215,7 @@ def named_lines(queue: Queue) -> list[tuple[LineName, Line]]:
     return named
 
 
-def runs_of(queue: Queue) -> list[list[Part]]:
+def runs_of(queue: Queue) -> list[list[MomentPart]]:
     """What waits for its time, each run in order of due times."""
     schedule = queue.schedule
     if schedule is None:

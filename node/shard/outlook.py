@@ -9,7 +9,7 @@ out, and so is what dies elsewhere and comes here.
 from collections.abc import Iterator
 from typing import Final
 
-from mayfly.node.shard.moment import LineName, Part, named_lines, parts_of, runs_of
+from mayfly.node.shard.moment import LineName, MomentPart, named_lines, parts_of, runs_of
 from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.run import due_of
 from mayfly.node.shard.settings import decode_terms
@@ -84,7 +84,7 @@ class _Counting:
         self._runs = runs_of(queue)
         self._stream_rule = queue.ttl_ms
         self._stream = [] if queue.stream is None else parts_of(queue.ready, True)
-        self._lines: list[tuple[LineName, list[Part]]] = []
+        self._lines: list[tuple[LineName, list[MomentPart]]] = []
         self._stays: dict[LineName, list[bool]] = {}
         """By line and moment, whether something in it stays: what comes behind that does not leave."""
         for name, line in named_lines(queue) if queue.stream is None else ():
@@ -109,9 +109,9 @@ class _Counting:
                     yield
                     if all(stays):
                         break
-        due: list[list[Part]] = []
+        due: list[list[MomentPart]] = []
         for run in self._runs:
-            some: list[Part] = []
+            some: list[MomentPart] = []
             for part in run:
                 found = self._become_ready(part)
                 if found:
@@ -132,7 +132,7 @@ class _Counting:
                 self._expire_after_due(part, blocked)
                 yield
 
-    def _leave(self, part: Part, stays: list[bool]) -> None:
+    def _leave(self, part: MomentPart, stays: list[bool]) -> None:
         """What of a line leaves, up to the first that stays."""
         deadlines = part.deadlines()
         for number, end_ms in enumerate(self._until_ms):
@@ -141,7 +141,7 @@ class _Counting:
                 self._outlook.expire[number] += gone
                 stays[number] = gone < part.count
 
-    def _become_ready(self, part: Part) -> int:
+    def _become_ready(self, part: MomentPart) -> int:
         """Count what is due; how many are, in the longest window."""
         times = part.due_times()
         most = 0
@@ -154,7 +154,7 @@ class _Counting:
                 self._outlook.due[number] += count - again
         return most
 
-    def _find_what_stays(self, part: Part, blocked: dict[LineName, list[int]]) -> None:
+    def _find_what_stays(self, part: MomentPart, blocked: dict[LineName, list[int]]) -> None:
         """Note, by line and moment, the place of the first of what becomes ready that stays then."""
         for name, some in part.by_line(self._default):
             deadlines = some.deadlines()
@@ -166,7 +166,7 @@ class _Counting:
                     if first[number] == _NOWHERE or place < first[number]:
                         first[number] = place
 
-    def _expire_after_due(self, part: Part, blocked: dict[LineName, list[int]]) -> None:
+    def _expire_after_due(self, part: MomentPart, blocked: dict[LineName, list[int]]) -> None:
         """Count what becomes ready before the first that stays, and so leaves."""
         for name, some in part.by_line(self._default):
             behind = self._stays.get(name)
@@ -176,7 +176,7 @@ class _Counting:
                 self._outlook.expire[number] += some.count if place == _NOWHERE else _before(some, place)
 
 
-def _before(part: Part, place: int) -> int:
+def _before(part: MomentPart, place: int) -> int:
     """How many of what waits for its time come before that place."""
     count = part.due_times().count_up_to(due_of(place) - 1)
     while count < part.count and part.place(count) < place:

@@ -14,7 +14,7 @@ AT_ONCE: Final = 4096
 """Messages at most that one look brings."""
 
 
-class Ahead:
+class LineAhead:
     """Messages of one line, in order; with none the line ``name`` is at its end, and there is no other behind it."""
 
     __slots__ = ("messages", "name")
@@ -33,7 +33,7 @@ class Ahead:
         )
 
 
-def ahead_of(queue: Queue, place: Place | None, until_ms: int) -> Ahead:
+def ahead_of(queue: Queue, place: Place | None, until_ms: int) -> LineAhead:
     """What comes behind a place (None: from the beginning on), some thousands at most. Of what was never delivered
     only that which was enqueued until then."""
     names = {id(line): name for name, line in named_lines(queue)}
@@ -50,8 +50,8 @@ def ahead_of(queue: Queue, place: Place | None, until_ms: int) -> Ahead:
         if not name[0]:
             messages = _up_to(messages, until_ms)
         if messages:
-            return Ahead(name, messages)
-    return Ahead(lines[-1][0], [])
+            return LineAhead(name, messages)
+    return LineAhead(lines[-1][0], [])
 
 
 def _up_to(messages: list[Message], until_ms: int) -> list[Message]:

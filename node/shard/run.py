@@ -34,7 +34,7 @@ def place_from(due_ms: int, index: int, offset: int) -> int:
     return due_ms << TIME_SHIFT | index << _INDEX_SHIFT | offset
 
 
-class Run(Line):
+class ScheduleRun(Line):
     """``digests``: those of the messages' ids (`node.shard.message_id`), one behind the other, in their order; zeros
     for a message without one, and nothing at all if none has one."""
 
@@ -191,9 +191,9 @@ def split(digests: bytes, count: int) -> list[bytes]:
     return found
 
 
-def run_of(messages: list[Message], digests: list[bytes], half: int) -> Run:
+def run_of(messages: list[Message], digests: list[bytes], half: int) -> ScheduleRun:
     """A run of these messages, which are in order and at least one. ``half``: as many as a run has at first."""
-    run = Run(piece_of(half))
+    run = ScheduleRun(piece_of(half))
     run.fill(messages, digests)
     return run
 

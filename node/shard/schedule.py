@@ -18,7 +18,7 @@ from typing import Final
 from mayfly.node.shard.line import Line
 from mayfly.node.shard.message import Message
 from mayfly.node.shard.message_id import NO_DIGEST
-from mayfly.node.shard.run import TIME_SHIFT, Run, joined, piece_of, place_from, place_of, run_of, split
+from mayfly.node.shard.run import TIME_SHIFT, ScheduleRun, joined, piece_of, place_from, place_of, run_of, split
 from mayfly.node.shard.timers import NEVER
 
 _SMALL: Final = 4
@@ -37,7 +37,7 @@ def key_of(digest: bytes) -> int:
     return int.from_bytes(digest[:_KEY_BYTES], "little") >> _KEY_SHIFT
 
 
-def _take_one(holders: dict[Run | None, int], run: Run | None) -> None:
+def _take_one(holders: dict[ScheduleRun | None, int], run: ScheduleRun | None) -> None:
     count = holders[run] - 1
     if count:
         holders[run] = count
@@ -45,7 +45,7 @@ def _take_one(holders: dict[Run | None, int], run: Run | None) -> None:
         del holders[run]
 
 
-def _place_of_first(run: Run) -> int:
+def _place_of_first(run: ScheduleRun) -> int:
     return place_of(run.first())
 
 
@@ -67,10 +67,10 @@ class Schedule:
         self.young: list[Message] = []
         self.places: list[int] = []
         self.digests: list[bytes] = []
-        self.runs: list[Run] = []
+        self.runs: list[ScheduleRun] = []
         self.run_places: list[int] = []
-        self.where: dict[int, Run | None] = {}
-        self.shared: dict[int, dict[Run | None, int]] = {}
+        self.where: dict[int, ScheduleRun | None] = {}
+        self.shared: dict[int, dict[ScheduleRun | None, int]] = {}
         self.count = 0
         """How many wait."""
         self.body_bytes = 0
@@ -96,7 +96,7 @@ class Schedule:
         if len(places) >= 2 * self.half:
             self._make_run()
 
-    def _note(self, digest: bytes, run: Run | None) -> None:
+    def _note(self, digest: bytes, run: ScheduleRun | None) -> None:
         """A message with this digest is there, in a run or young."""
         key = key_of(digest)
         holders = self.shared.get(key)
@@ -107,7 +107,7 @@ class Schedule:
             holders = self.shared[key] = {self.where.pop(key): 1}
         holders[run] = holders.get(run, 0) + 1
 
-    def _forget(self, digests: list[bytes], run: Run | None) -> None:
+    def _forget(self, digests: list[bytes], run: ScheduleRun | None) -> None:
         """Messages with these digests have left the run, or the young."""
         for digest in digests:
             if not digest:
@@ -124,7 +124,7 @@ class Schedule:
                         self.where[key] = last
                         del self.shared[key]
 
-    def _move(self, digests: list[bytes], before: Run | None, run: Run) -> None:
+    def _move(self, digests: list[bytes], before: ScheduleRun | None, run: ScheduleRun) -> None:
         """Messages with these digests are in another run now."""
         for digest in digests:
             if not digest:
@@ -142,7 +142,7 @@ class Schedule:
         half = self.half
         messages = self.young[half:]
         digests = self.digests[half:]
-        moved: list[tuple[list[bytes], Run | None]] = [(digests.copy(), None)]
+        moved: list[tuple[list[bytes], ScheduleRun | None]] = [(digests.copy(), None)]
         del self.young[half:]
         del self.places[half:]
         del self.digests[half:]
@@ -171,7 +171,7 @@ class Schedule:
             for some, before in moved:
                 self._move(some, before, run)
 
-    def _enter(self, run: Run) -> None:
+    def _enter(self, run: ScheduleRun) -> None:
         place = place_of(run.first())
         at = bisect_left(self.run_places, place)
         self.run_places.insert(at, place)
@@ -273,7 +273,7 @@ class Schedule:
         removed.sort(key=place_of)
         return removed
 
-    def _holders(self, digest: bytes) -> dict[Run | None, int]:
+    def _holders(self, digest: bytes) -> dict[ScheduleRun | None, int]:
         """Where messages with this digest are, or with another one with the same key; None stands for the young."""
         key = key_of(digest)
         holders = self.shared.get(key)
@@ -281,9 +281,9 @@ class Schedule:
             return holders
         return {self.where[key]: 1} if key in self.where else {}
 
-    def _runs_of(self, digest: bytes, holders: dict[Run | None, int], most: int) -> list[Run]:
+    def _runs_of(self, digest: bytes, holders: dict[ScheduleRun | None, int], most: int) -> list[ScheduleRun]:
         """The first of these runs in which there are messages with this digest, in order; ``most`` and maybe a few."""
-        runs: list[Run] = []
+        runs: list[ScheduleRun] = []
         if len(holders) <= _FEW:
             runs = [run for run in holders if run is not None]
             runs.sort(key=_place_of_first)
@@ -303,7 +303,7 @@ class Schedule:
             del self.digests[number]
         self._forget([digest] * len(numbers), None)
 
-    def _remove_from_run(self, run: Run, digest: bytes, most: int, removed: list[Message]) -> None:
+    def _remove_from_run(self, run: ScheduleRun, digest: bytes, most: int, removed: list[Message]) -> None:
         places = run.places_of(digest, most)
         if not places:
             return
@@ -412,9 +412,9 @@ class Schedule:
         rows = [joined(self.digests), *[run.digests for run in self.runs]]
         return rows if any(rows) else []
 
-    def empty_run(self) -> Run:
+    def empty_run(self) -> ScheduleRun:
         """A run, to be filled in."""
-        return Run(piece_of(self.half))
+        return ScheduleRun(piece_of(self.half))
 
     def restore_young(self, young: list[Message], digests: bytes, body_bytes: int) -> None:
         """Begin to be what a snapshot says; its runs follow."""
@@ -427,7 +427,7 @@ class Schedule:
         self.count = len(young)
         self.body_bytes = body_bytes
 
-    def restore_run(self, run: Run, body_bytes: int) -> None:
+    def restore_run(self, run: ScheduleRun, body_bytes: int) -> None:
         """The next run of the snapshot."""
         self.runs.append(run)
         self.run_places.append(place_of(run.first()))

@@ -32,7 +32,7 @@ from mayfly.node.shard.returns import settle_returning
 from mayfly.node.shard.room import ANY_ROOM, Room
 from mayfly.node.shard.snapshot.pace import MESSAGES_PER_STEP
 from mayfly.node.shard.snapshot.reader import RestoreInSteps, restore
-from mayfly.node.shard.snapshot.writer import SnapshotInSteps, snapshot
+from mayfly.node.shard.snapshot.writer import ShardSnapshotInSteps, snapshot
 from mayfly.node.shard.state import (
     DELIVERIES_PER_ENTRY,
     EXPIRIES_PER_ENTRY,
@@ -235,9 +235,9 @@ class Shard:
         """The state between two entries; equal on replicas that applied the same log."""
         return snapshot(self._state)
 
-    def snapshot_steps(self) -> SnapshotInSteps:
+    def snapshot_steps(self) -> ShardSnapshotInSteps:
         """The same as of now, in steps; what is applied between them changes nothing in it."""
-        return SnapshotInSteps(self._state, MESSAGES_PER_STEP)
+        return ShardSnapshotInSteps(self._state, MESSAGES_PER_STEP)
 
     def restore(self, data: bytes) -> None:
         """Become what ``data`` describes; effects and releases not taken yet are dropped.

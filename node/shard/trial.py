@@ -11,7 +11,7 @@ from heapq import merge
 from typing import Final
 
 from mayfly.node.shard.dialect import DIALECTS, OF_STREAMS, OTTERMQ, ttl_rule
-from mayfly.node.shard.moment import LineName, Numbers, Part, named_lines, parts_of, runs_of
+from mayfly.node.shard.moment import LineName, MomentPart, Numbers, named_lines, parts_of, runs_of
 from mayfly.node.shard.outlook import NO_LEASE
 from mayfly.node.shard.packed import AS_PACKED
 from mayfly.node.shard.queue import UNLIMITED, Queue
@@ -122,7 +122,7 @@ class _Counting:
             self._trial.expire += gone
             self._waiting -= gone
 
-    def _leave_stream(self, part: Part, deadlines: Numbers) -> None:
+    def _leave_stream(self, part: MomentPart, deadlines: Numbers) -> None:
         """What is late leaves a stream from wherever it stands (RULES J2)."""
         now_ms = self._trial.time_ms
         late = deadlines.count_within(now_ms, 0)
@@ -206,7 +206,7 @@ class _Counting:
         yield some
 
 
-def _places(run: list[Part]) -> Iterator[tuple[int, int]]:
+def _places(run: list[MomentPart]) -> Iterator[tuple[int, int]]:
     """Place and bytes of the body of what waits for its time, in order."""
     for part in run:
         lengths = part.body_lengths().listed()

@@ -16,7 +16,7 @@ from typing import Any, Final
 from mayfly.cluster.transport.cluster_secret import NO_SECRET, ClusterSecrets
 from mayfly.cluster.transport.join_listener import JoinListener
 from mayfly.cluster.transport.joining import JoinAnswer, JoinRefused, JoinRequest, ask_to_join
-from mayfly.cluster.transport.tls import TlsFiles
+from mayfly.cluster.transport.tls import PeerTlsFiles
 from mayfly.cluster.versions import LEVELS, level_fault
 from mayfly.node.http.server import HttpServer, HttpSettings, PagePorts
 from mayfly.node.membership.forming import FORMING, FOUND, Forming
@@ -44,10 +44,10 @@ class NodeRefused(Exception):
     """The node can't start with these settings on this data; the text says what would be right."""
 
 
-def peer_tls_files(settings: NodeSettings) -> TlsFiles | None:
+def peer_tls_files(settings: NodeSettings) -> PeerTlsFiles | None:
     """TLS between nodes, if it is on."""
     files = settings.peer_tls
-    return TlsFiles(files.certificate, files.key, files.authority) if files and files.authority else None
+    return PeerTlsFiles(files.certificate, files.key, files.authority) if files and files.authority else None
 
 
 async def establish_identity(

@@ -7,16 +7,16 @@ A line is found by the text that it is made of. Texts that say nothing by themse
 from typing import Final, NamedTuple
 
 
-class Event(NamedTuple):
+class LogEvent(NamedTuple):
     """What a line is about, and what its values are called, in their order."""
 
     name: str
     fields: tuple[str, ...] = ()
 
 
-def _event(words: str) -> Event:
+def _event(words: str) -> LogEvent:
     name, *fields = words.split()
-    return Event(name, tuple(fields))
+    return LogEvent(name, tuple(fields))
 
 
 _EVENTS: Final = {
@@ -153,6 +153,6 @@ RAFT: Final = "raft"
 """What leaders and groups come to: the name is in `LogRecord.event`, the text says it."""
 
 
-def event_of(part: str, text: str) -> Event | None:
+def event_of(part: str, text: str) -> LogEvent | None:
     """Of a line by its logger and the text that it is made of; None for one that is not this product's."""
     return EVENTS.get(text) or OF_PARTS.get((part, text))

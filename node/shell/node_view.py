@@ -59,7 +59,7 @@ class Shown:
 
 
 class NodeView:
-    """Implements `StatusProvider`, `ThisNode` of `node.operating.management` and `Checked` of its health checks."""
+    """Implements `StatusProvider`, `ThisNode` of `node.operating.management` and `CheckedNode` of its health checks."""
 
     def __init__(
         self, node: Shown, freshness: Freshness, groups: Groups, queues: Queues, outlooks: Outlooks
@@ -172,7 +172,7 @@ class NodeView:
         return {protocol: (logins.accepted, logins.refused) for protocol, logins in by_protocol.items()}
 
     def connections(self) -> tuple[int, int]:
-        """See `Checked.connections`."""
+        """See `CheckedNode.connections`."""
         return len(self._node.broker.connections), self._node.files.clients
 
     async def queue_info(self, vhost: str, name: str) -> dict[str, object] | None:

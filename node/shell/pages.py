@@ -13,10 +13,10 @@ from mayfly.node.operating.freshness import Freshness
 from mayfly.node.operating.groups import Groups
 from mayfly.node.operating.health_checks import HealthChecks
 from mayfly.node.operating.import_and_export import Definitions
-from mayfly.node.operating.management import Management, Told
+from mayfly.node.operating.management import Management, ToldByOthers
 from mayfly.node.operating.message_totals import MessageTotals
 from mayfly.node.operating.node_questions import NodeQuestions
-from mayfly.node.operating.operator import Gathered, Operator
+from mayfly.node.operating.operator import AskedOfOthers, Operator
 from mayfly.node.operating.outlook import Outlooks
 from mayfly.node.operating.own_token import OwnToken
 from mayfly.node.operating.parameters import Parameters
@@ -58,9 +58,9 @@ class Pages:
         outlooks = Outlooks(engine, sources, questions, now_ms)
         self.view: NodeView = NodeView(shown, freshness, groups, queues, outlooks)
         copies = DataCopies(engine, freshness, groups, questions, shown.control.copy_data)
-        gathered = Gathered(freshness, groups, dead_letters, copies)
+        gathered = AskedOfOthers(freshness, groups, dead_letters, copies)
         operator = Operator(engine, shown.logins, cluster, gathered, now_ms, shown.control, own_token)
-        told = Told(clients, queues, groups, Resources(questions, self.view.resources), messages)
+        told = ToldByOthers(clients, queues, groups, Resources(questions, self.view.resources), messages)
         management = Management(engine, cluster, shown.logins, self.view, told, settings.rabbitmq_version)
         access = Access(engine, cluster, shown.logins.threads)
         acting = Acting(broker, pump)

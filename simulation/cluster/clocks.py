@@ -31,7 +31,7 @@ class MachineClock:
         self.offset_us += delta_us
 
 
-class ProcessClock:
+class SimulatedProcessClock:
     """What one process takes for the time: the wall clock at its start plus the monotonic time since."""
 
     def __init__(self, machine: MachineClock, started_at_us: int) -> None:

@@ -21,7 +21,7 @@ from simulation.cluster.clocks import EPOCH_MS, MachineClock
 from simulation.cluster.cluster import SimulatedCluster
 from simulation.cluster.events import MILLISECOND_US, SECOND_US, EventQueue
 from simulation.cluster.host_invariants import HostObserver
-from simulation.cluster.host_node import Acquaintance, Client, HostNode
+from simulation.cluster.host_node import HostAcquaintance, HostClient, HostNode
 from simulation.cluster.host_operator import HostOperator
 from simulation.cluster.host_scenario import CHAOS_US, USUAL_OFFSET_MS, HostScenario
 from simulation.cluster.machine import Machine, MachineProfile
@@ -29,14 +29,14 @@ from simulation.cluster.memory_store import SimulatedDisk
 from simulation.cluster.raft_invariants import InvariantError
 from simulation.cluster.randomness import exponential_us, stream
 from simulation.cluster.trace import Trace
-from simulation.simulator import Run, Sink, Violation
+from simulation.simulator import ScenarioRun, Sink, Violation
 
 LONGEST_CALM_US = 90 * SECOND_US
 """The longest probation of a disk that was late again and again is 30 s."""
 _SLICE_US = SECOND_US // 2
 
 
-class HostSimulation(Run[HostScenario]):
+class HostSimulation(ScenarioRun[HostScenario]):
     """A run of one scenario."""
 
     def __init__(self, scenario: HostScenario, sink: Sink = None) -> None:
@@ -45,7 +45,7 @@ class HostSimulation(Run[HostScenario]):
         self.queue = EventQueue()
         self.trace = Trace(self.queue, sink)
         self.observers = [HostObserver(group) for group in range(scenario.profile.groups)]
-        self.known: dict[int, Acquaintance] = {}
+        self.known: dict[int, HostAcquaintance] = {}
         self.out_of_action: dict[int, str] = {}
         """Nodes that have lost their data for good, and were not taken out of the cluster yet."""
         self.counts: dict[str, int] = {}
@@ -69,7 +69,7 @@ class HostSimulation(Run[HostScenario]):
         self._repeats = stream(scenario.seed, "host repeats")
         self._damage = stream(scenario.seed, "host damaged snapshots")
         for place, node in enumerate(scenario.founders):
-            self._add(node, Acquaintance(self._new_store(), list(scenario.founders)), scenario.offsets_us[place])
+            self._add(node, HostAcquaintance(self._new_store(), list(scenario.founders)), scenario.offsets_us[place])
         self.operator = HostOperator(self, scenario.changes)
         if not scenario.changes and scenario.profile.nodes_per_domain == 1:
             for observer in self.observers:
@@ -81,22 +81,22 @@ class HostSimulation(Run[HostScenario]):
         self._stores += 1
         return self._stores
 
-    def new_client(self) -> Client:
+    def new_client(self) -> HostClient:
         """A client with a number that no other one ever has."""
         self._clients += 1
-        return Client(self._clients)
+        return HostClient(self._clients)
 
     def add_member(self, node: int, store: int, members: list[int], version: int) -> None:
         """A machine for a node that has been given a place; it starts at once."""
         if node not in self.cluster.machines:
-            self._add(node, Acquaintance(store, members, version, joined=True), 0)
+            self._add(node, HostAcquaintance(store, members, version, joined=True), 0)
             self.cluster.start(node)
 
     def new_store(self) -> int:
         """A name for data that has none."""
         return self._new_store()
 
-    def _add(self, node: int, known: Acquaintance, offset_us: int) -> None:
+    def _add(self, node: int, known: HostAcquaintance, offset_us: int) -> None:
         scenario, disk = self.scenario, SimulatedDisk()
         self.known[node] = known
 
@@ -276,7 +276,7 @@ class HostSimulation(Run[HostScenario]):
         if why == "wiped" and self.known[node].joined:
             self._wiped[node] = None
         elif why == "wiped":
-            self.known[node] = Acquaintance(self._new_store(), list(self.scenario.founders))
+            self.known[node] = HostAcquaintance(self._new_store(), list(self.scenario.founders))
         else:
             self.count("refused to start")
         if node not in self._ever_lost:

@@ -43,7 +43,7 @@ CATALOG = 0
 
 
 @dataclass(slots=True)
-class Acquaintance:
+class HostAcquaintance:
     """What a node keeps beside its log: what its data is called, and whom it knew last (`node.membership.identity`)."""
 
     store: int
@@ -54,7 +54,7 @@ class Acquaintance:
     """What the data of the members is called, as far as this node has ever heard."""
 
 
-class Client:
+class HostClient:
     """Gives the commands of one life of a node to one group, numbered from 1, a few at a time."""
 
     def __init__(self, number: int) -> None:
@@ -76,9 +76,9 @@ class HostWorld(Protocol):
     scenario: HostScenario
     trace: Trace
     observers: list[HostObserver]
-    known: dict[int, Acquaintance]
+    known: dict[int, HostAcquaintance]
 
-    def new_client(self) -> Client:
+    def new_client(self) -> HostClient:
         """A client with a number that no other one ever has."""
         ...
 
@@ -129,7 +129,7 @@ class HostNode:
         world: HostWorld,
         machine: Machine[Frame, WriteBatch],
         disk: SimulatedDisk,
-        known: Acquaintance,
+        known: HostAcquaintance,
         random: Random,
     ) -> None:
         self.id = machine.id

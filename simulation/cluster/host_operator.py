@@ -16,7 +16,7 @@ from simulation.cluster.cluster import SimulatedCluster
 from simulation.cluster.events import MILLISECOND_US, EventQueue
 from simulation.cluster.host_node import CATALOG, LOST, HostNode
 from simulation.cluster.host_scenario import HostScenario
-from simulation.cluster.membership_change import ADD, REMOVE, REPLACE, Change
+from simulation.cluster.membership_change import ADD, REMOVE, REPLACE, MembershipChange
 from simulation.cluster.randomness import stream
 from simulation.cluster.trace import Trace
 
@@ -69,7 +69,7 @@ class OperatedHosts(Protocol):
 class HostOperator:
     """Carries out what was drawn, and what accidents demand."""
 
-    def __init__(self, simulation: OperatedHosts, changes: tuple[Change, ...]) -> None:
+    def __init__(self, simulation: OperatedHosts, changes: tuple[MembershipChange, ...]) -> None:
         self.done = 0
         """How many changes were made, replacements after accidents too."""
         self._simulation = simulation

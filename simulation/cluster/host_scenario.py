@@ -11,7 +11,7 @@ from simulation.cluster import faults
 from simulation.cluster.disk import DiskProfile
 from simulation.cluster.events import MILLISECOND_US, SECOND_US
 from simulation.cluster.faults import Fault
-from simulation.cluster.membership_change import Change, draw_changes
+from simulation.cluster.membership_change import MembershipChange, draw_changes
 from simulation.cluster.network import LinkProfile
 from simulation.cluster.randomness import stream
 
@@ -76,7 +76,7 @@ class HostScenario:
     links: LinkProfile
     disk: DiskProfile
     plan: tuple[Fault, ...]
-    changes: tuple[Change, ...]
+    changes: tuple[MembershipChange, ...]
     offsets_us: tuple[int, ...]
     """How far the clocks of the founders are ahead. One of three or more may be wrong by hours (RULES C3)."""
     gap_us: int

@@ -14,7 +14,7 @@ from random import Random
 from typing import Any, Generic, Protocol, TypeVar
 
 from mayfly.cluster.log.batch import CorruptEntry, CorruptStore
-from simulation.cluster.clocks import MachineClock, ProcessClock
+from simulation.cluster.clocks import MachineClock, SimulatedProcessClock
 from simulation.cluster.disk import Disk, DiskProfile
 from simulation.cluster.events import MILLISECOND_US, EventQueue, Timer
 from simulation.cluster.network import StreamNetwork
@@ -38,7 +38,7 @@ class ProcessEnds(Exception):
     """
 
 
-class HostOutput(Protocol[FrameOut, WriteOut]):
+class ProgramOutput(Protocol[FrameOut, WriteOut]):
     """What a program wants done: frames by peer, and at most one write."""
 
     @property
@@ -80,7 +80,7 @@ class Program(Protocol[Frame, WriteOut]):
         """After `peer_down`: the peer's process has ended, for its machine refuses connections."""
         ...
 
-    def pump(self, now_ms: int) -> HostOutput[Frame, WriteOut]:
+    def pump(self, now_ms: int) -> ProgramOutput[Frame, WriteOut]:
         """Called after inputs: what is to be sent and written. No write while one is under way."""
         ...
 
@@ -139,7 +139,7 @@ class Machine(Generic[Frame, Write]):
         self.profile = profile or MachineProfile()
         self.disk_profile = disk_profile or DiskProfile()
         self.program: Program[Frame, Write] | None = None
-        self.process_clock = ProcessClock(self.clock, 0)
+        self.process_clock = SimulatedProcessClock(self.clock, 0)
         self._clock_kept = False
         self.life = 0
         self.frozen = False
@@ -194,7 +194,7 @@ class Machine(Generic[Frame, Write]):
         self._alive = True
         self.life += 1
         if not self._clock_kept:
-            self.process_clock = ProcessClock(self.clock, self.queue.now_us)
+            self.process_clock = SimulatedProcessClock(self.clock, self.queue.now_us)
             self._clock_kept = True
         try:
             program, first = self._boot(self)

@@ -26,9 +26,9 @@ from mayfly.cluster.raft import (
     RawNode,
     Ready,
     RecordedNode,
+    RecordedStep,
     Snapshot,
     SnapshotMetadata,
-    Step,
     decode_conf_change,
 )
 from simulation.cluster.events import MILLISECOND_US, SECOND_US, EventQueue
@@ -39,7 +39,7 @@ from simulation.cluster.raft_scenario import RaftScenario
 from simulation.cluster.raft_schedules import make_schedule
 from simulation.cluster.randomness import continued, exponential_us
 from simulation.cluster.trace import Trace
-from simulation.simulator import Run, Sink, Violation
+from simulation.simulator import ScenarioRun, Sink, Violation
 
 TICK_US = 100 * MILLISECOND_US
 BOOTSTRAP = 1
@@ -255,11 +255,11 @@ class RaftMember:
             self.group.schedule.leads(self)
 
 
-class RaftGroup(Run[RaftScenario]):
+class RaftGroup(ScenarioRun[RaftScenario]):
     """A whole run of one group."""
 
     def __init__(
-        self, scenario: RaftScenario, sink: Sink = None, record: Callable[[Step], None] | None = None
+        self, scenario: RaftScenario, sink: Sink = None, record: Callable[[RecordedStep], None] | None = None
     ) -> None:
         """`sink` gets the trace line by line; `record` each step of each member."""
         self.scenario = scenario

@@ -30,7 +30,7 @@ class Member(Protocol):
     frozen: bool
 
     @property
-    def group(self) -> Group:
+    def group(self) -> TroubledGroup:
         """The group that it was made for."""
         ...
 
@@ -43,7 +43,7 @@ class Member(Protocol):
         ...
 
 
-class Group(Protocol):
+class TroubledGroup(Protocol):
     """A group, and what of its settings schedules change."""
 
     queue: EventQueue
@@ -60,7 +60,7 @@ class Group(Protocol):
         ...
 
 
-class Schedule:
+class TroubleSchedule:
     """Nothing beside the random troubles."""
 
     def __init__(self, seed: int) -> None:
@@ -70,7 +70,7 @@ class Schedule:
         """How many voters the group has at first."""
         return drawn
 
-    def begin(self, group: Group) -> None:
+    def begin(self, group: TroubledGroup) -> None:
         """The group is about to start."""
 
     def writes(self, member: Member, ready: Ready, duration_us: int) -> None:
@@ -80,7 +80,7 @@ class Schedule:
         """A member has begun to lead."""
 
 
-class Rivals(Schedule):
+class Rivals(TroubleSchedule):
     """Two candidates of one term that don't hear of each other, again and again; those whom they ask crash between
     their vote and the end of its write, and are soon back when the second one asks.
 
@@ -97,17 +97,17 @@ class Rivals(Schedule):
     def size(self, drawn: int) -> int:
         return max(drawn, 3)
 
-    def begin(self, group: Group) -> None:
+    def begin(self, group: TroubledGroup) -> None:
         group.check_quorum = False
         group.write_mean_us = self.WRITE_MEAN_US
         self._next(group)
 
-    def _next(self, group: Group) -> None:
+    def _next(self, group: TroubledGroup) -> None:
         group.queue.after(
             exponential_us(self.random, self.MEAN_PAUSE_US, SECOND_US), lambda: self._stand(group)
         )
 
-    def _stand(self, group: Group) -> None:
+    def _stand(self, group: TroubledGroup) -> None:
         if group.calm:
             return
         self._next(group)
@@ -132,7 +132,7 @@ class Rivals(Schedule):
             member.crash_within(self.random.randint(0, duration_us), outage_us)
 
 
-class ShortReigns(Schedule):
+class ShortReigns(TroubleSchedule):
     """Leaders that die young, with an entry that few have; the next one may have it or not (figure 8).
 
     Who counts the copies of an entry of an older term applies what a later leader replaces.
@@ -145,19 +145,19 @@ class ShortReigns(Schedule):
     def size(self, drawn: int) -> int:
         return max(drawn, 3)
 
-    def begin(self, group: Group) -> None:
+    def begin(self, group: TroubledGroup) -> None:
         group.check_quorum = False
         group.max_message_bytes = 64  # one entry a message
         group.max_inflight = 1
         group.write_mean_us = MILLISECOND_US
         self._next(group)
 
-    def _next(self, group: Group) -> None:
+    def _next(self, group: TroubledGroup) -> None:
         group.queue.after(
             exponential_us(self.random, self.MEAN_PAUSE_US, SECOND_US), lambda: self._stand(group)
         )
 
-    def _stand(self, group: Group) -> None:
+    def _stand(self, group: TroubledGroup) -> None:
         if not group.calm:
             self._next(group)
             self.random.choice(list(group.members.values())).stand()
@@ -177,7 +177,7 @@ def _term(raw: RawNode | None) -> int:
     return 0 if raw is None else raw.term
 
 
-_SCHEDULES: dict[str, type[Schedule]] = {PLAIN: Schedule, RIVALS: Rivals, SHORT_REIGNS: ShortReigns}
+_SCHEDULES: dict[str, type[TroubleSchedule]] = {PLAIN: TroubleSchedule, RIVALS: Rivals, SHORT_REIGNS: ShortReigns}
 
 
 def drawn_schedule(seed: int) -> str:
@@ -185,7 +185,7 @@ def drawn_schedule(seed: int) -> str:
     return stream(seed, "which schedule").choice((PLAIN, RIVALS, SHORT_REIGNS))
 
 
-def make_schedule(name: str, seed: int) -> Schedule:
+def make_schedule(name: str, seed: int) -> TroubleSchedule:
     """The schedule of this name."""
     return _SCHEDULES[name](seed)
 

@@ -14,7 +14,7 @@ State = tuple[Any, ...]
 """Where a stream is: what `Random.getstate` gives."""
 
 
-class Stream(Random):
+class RandomStream(Random):
     """The generator of Python; the two draws that a run makes most take the short way to the same numbers."""
 
     def randint(self, a: int, b: int) -> int:
@@ -31,12 +31,12 @@ class Stream(Random):
 
 def stream(seed: int, name: str) -> Random:
     """The stream of `name` in the run of `seed`; text seeds go through SHA-512, not through Python's hash."""
-    return Stream(f"mayfly/{seed}/{name}")
+    return RandomStream(f"mayfly/{seed}/{name}")
 
 
 def continued(state: State) -> Random:
     """A stream that goes on from there."""
-    random = Stream(0)
+    random = RandomStream(0)
     random.setstate(state)
     return random
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from mayfly.cluster.log.batch import WriteBatch
-from mayfly.cluster.log.gathered import Gathered, done_with, replay
+from mayfly.cluster.log.gathered import GatheredBatches, done_with, replay
 from mayfly.cluster.log.write_ahead_format import (
     FILE_HEADER_BYTES,
     SECTOR_BYTES,
@@ -38,8 +38,8 @@ class SimulatedAhead:
         self._active: int = 0
         self._number: int = 0
         self._moved: int = 0
-        self._gathered: Gathered = Gathered()
-        self._moving: Gathered | None = None
+        self._gathered: GatheredBatches = GatheredBatches()
+        self._moving: GatheredBatches | None = None
         self._moving_number: int = 0
         self._records: int = 0
         self._clearing: bytearray | None = None
@@ -101,7 +101,7 @@ class SimulatedAhead:
         self._finish_move()
         if not self._gathered.empty():
             self._move(self._gathered.batch)
-            self._gathered = Gathered()
+            self._gathered = GatheredBatches()
         self._moved = self._number
 
     def forget(self) -> None:
@@ -123,7 +123,7 @@ class SimulatedAhead:
     def _turn(self) -> None:
         self._finish_move()
         self._moving, self._moving_number = self._gathered, self._number
-        self._gathered = Gathered()
+        self._gathered = GatheredBatches()
         self._active = 1 - self._active
         self._clearing = None
         self._records = 0
@@ -139,7 +139,7 @@ class SimulatedAhead:
 
     def _clear_all(self) -> None:
         self._moved = self._number
-        self._moving, self._gathered, self._clearing = None, Gathered(), None
+        self._moving, self._gathered, self._clearing = None, GatheredBatches(), None
         self._files = [_empty(), _empty()]
         self._ends = [FILE_HEADER_BYTES, FILE_HEADER_BYTES]
 

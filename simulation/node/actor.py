@@ -15,7 +15,7 @@ from pamqp.base import Frame
 
 from simulation.cluster.events import MILLISECOND_US, SECOND_US
 from simulation.cluster.randomness import exponential_us, stream
-from simulation.node.amqp_client import Message, Refused
+from simulation.node.amqp_client import BrokerRefused, ReceivedMessage
 from simulation.node.history import ACK, DECLARE, GET, PASSIVE, REQUEUE, Attachment, Delivery
 from simulation.node.node_client import NodeClient
 from simulation.node.topology import QueuePlan
@@ -52,7 +52,7 @@ class Actor:
     def on_confirm(self, tag: int, acknowledged: bool) -> None:
         """A publish was answered."""
 
-    def on_returned(self, message: Message) -> None:
+    def on_returned(self, message: ReceivedMessage) -> None:
         """A publish had no queue."""
 
     # ------------------------------------------------------------------ connection
@@ -137,7 +137,7 @@ class Actor:
 
         def answered(result: Any) -> None:
             done.append(True)
-            if not isinstance(result, Refused):
+            if not isinstance(result, BrokerRefused):
                 answer(result)
 
         if self.client is not None:
@@ -206,23 +206,23 @@ class Actor:
 
         def got(result: Any) -> None:
             self.world.renewed(queue, GET, invoked_us)
-            if isinstance(result, Message):
+            if isinstance(result, ReceivedMessage):
                 self.take(queue, holder, result)
             answer()
 
         self.call(commands.Basic.Get(0, queue), got)
 
-    def _on_message(self, message: Message) -> None:
+    def _on_message(self, message: ReceivedMessage) -> None:
         self.take(self.queues_of_tags[message.consumer_tag], message.consumer_tag, message)
 
-    def take(self, queue: str, holder: str, message: Message) -> Delivery:
+    def take(self, queue: str, holder: str, message: ReceivedMessage) -> Delivery:
         """A message has come: record it, and settle it after a while."""
         delivery = self.record(queue, holder, message)
         self.unsettled[message.delivery_tag] = delivery
         self.later(20 * MILLISECOND_US, lambda: self.settle(message.delivery_tag))
         return delivery
 
-    def record(self, queue: str, holder: str, message: Message, draining: bool = False) -> Delivery:
+    def record(self, queue: str, holder: str, message: ReceivedMessage, draining: bool = False) -> Delivery:
         """Write a delivery into the history, and whether it is what was published (RULES T11, D4)."""
         world = self.world
         message_id = id_of(message.body)

@@ -11,7 +11,7 @@ from pamqp.base import Frame
 
 from simulation.cluster.events import MILLISECOND_US, SECOND_US
 from simulation.node.actor import Actor, arguments_of
-from simulation.node.amqp_client import Message
+from simulation.node.amqp_client import ReceivedMessage
 from simulation.node.history import (
     ACK,
     CONFIRMED,
@@ -23,9 +23,9 @@ from simulation.node.history import (
     ROLLED_BACK,
     Cancel,
     Delivery,
-    Exchange,
     Publish,
     Removal,
+    Trade,
 )
 from simulation.node.topology import QueuePlan
 from simulation.node.world import World, content_of, id_of
@@ -69,7 +69,7 @@ class Founder(Actor):
         self._done()
 
 
-class Publisher(Actor):
+class PublishingActor(Actor):
     """Publishes to its targets, each message once, with a window of unconfirmed ones.
 
     A target is (exchange, routing key, queues it reaches, TTLs to choose from).
@@ -141,7 +141,7 @@ class Publisher(Actor):
         if publish is not None and publish.outcome == IN_DOUBT:
             self.world.completed(publish, CONFIRMED if acknowledged else REFUSED)
 
-    def on_returned(self, message: Message) -> None:
+    def on_returned(self, message: ReceivedMessage) -> None:
         for publish in self.pending.values():
             if publish.message_id == id_of(message.body):
                 self.world.completed(publish, RETURNED)
@@ -151,13 +151,13 @@ _CANCELLED: Final = 0.2
 """So many publishes of a scheduler are followed by a cancel."""
 
 
-class Scheduler(Publisher):
+class Scheduler(PublishingActor):
     """Publishes to a queue that allows schedules: most messages say when they are due, and some are cancelled."""
 
     delays_ms = (0, 0, 60, 300, 300, 900, 1_600)
 
     def __init__(
-        self, world: World, name: str, targets: list[Publisher.Target], gap_us: int, until_us: int
+        self, world: World, name: str, targets: list[PublishingActor.Target], gap_us: int, until_us: int
     ) -> None:
         super().__init__(world, name, targets, gap_us, until_us)
         self.cancels: dict[int, Cancel] = {}
@@ -166,7 +166,7 @@ class Scheduler(Publisher):
         self.cancels = {}
         super().begin()
 
-    def publish(self, target: Publisher.Target) -> None:
+    def publish(self, target: PublishingActor.Target) -> None:
         """Publish one message; now and then cancel one from before as well."""
         super().publish(target)
         if self.client is None or self.random.random() > _CANCELLED:
@@ -189,7 +189,7 @@ class Scheduler(Publisher):
         elif cancel.outcome == IN_DOUBT and acknowledged:
             self._completed(cancel, CONFIRMED)
 
-    def on_returned(self, message: Message) -> None:
+    def on_returned(self, message: ReceivedMessage) -> None:
         headers = message.properties.headers or {}
         if "x-schedule-cancel" not in headers:
             super().on_returned(message)
@@ -214,7 +214,7 @@ class Scheduler(Publisher):
         return properties
 
 
-class Delayer(Publisher):
+class Delayer(PublishingActor):
     """Publishes to a delayed exchange: most messages wait in it."""
 
     delays_ms = (0, 60, 300, 300, 900, 1_600)
@@ -226,14 +226,14 @@ class Delayer(Publisher):
         return properties
 
 
-class Trader(Publisher):
+class Trader(PublishingActor):
     """In transactions takes a message from a queue, gives another for it, and publishes some elsewhere; sometimes it
     changes its mind."""
 
     mode = commands.Tx.Select()
     most_in_queue = 4
 
-    def __init__(self, world: World, name: str, queue: str, further: Publisher.Target, until_us: int) -> None:
+    def __init__(self, world: World, name: str, queue: str, further: PublishingActor.Target, until_us: int) -> None:
         super().__init__(world, name, [further], 0, until_us)
         self.queue = queue
         self.taken: tuple[int, Delivery] | None = None
@@ -245,7 +245,7 @@ class Trader(Publisher):
         self.taken = None
         self.get(self.queue, self._trade)
 
-    def take(self, queue: str, holder: str, message: Message) -> Delivery:
+    def take(self, queue: str, holder: str, message: ReceivedMessage) -> Delivery:
         delivery = self.record(queue, holder, message)
         self.taken = (message.delivery_tag, delivery)
         return delivery
@@ -273,10 +273,10 @@ class Trader(Publisher):
             world.settled(taken[1], ACK)
         numbers = [publish.message_id for publish in self.given]
         message_id = None if taken is None else taken[1].message_id
-        world.history.exchanges.append(Exchange(self.queue, message_id, numbers[0], tuple(numbers[1:])))
+        world.history.exchanges.append(Trade(self.queue, message_id, numbers[0], tuple(numbers[1:])))
         self.call(commands.Tx.Commit(), lambda result: self._committed())
 
-    def publish(self, target: Publisher.Target) -> None:
+    def publish(self, target: PublishingActor.Target) -> None:
         super().publish(target)
         self.given += self.pending.values()
         self.pending.clear()
@@ -386,7 +386,7 @@ class Getter(Worker):
             self.later(200 * MILLISECOND_US, self.begin)
 
 
-class Leaseholder(Publisher):
+class Leaseholder(PublishingActor):
     """Keeps leased queues alive in every way there is, and forgets them now and then (RULES L2, L3)."""
 
     def __init__(self, world: World, name: str, plans: list[QueuePlan], until_us: int) -> None:
@@ -434,7 +434,7 @@ class Leaseholder(Publisher):
         self.later(expires_us, lambda: self.cancel(tag, lambda: self._next_of(plan)))
 
 
-class Remover(Publisher):
+class Remover(PublishingActor):
     """Fills a queue of its own, empties or deletes it, and makes it anew."""
 
     def __init__(self, world: World, name: str, plan: QueuePlan, until_us: int) -> None:
@@ -549,5 +549,5 @@ class Drainer(Actor):
     def ended(self) -> None:
         self.drained.clear()
 
-    def take(self, queue: str, holder: str, message: Message) -> Delivery:
+    def take(self, queue: str, holder: str, message: ReceivedMessage) -> Delivery:
         return self.record(queue, holder, message, draining=True)

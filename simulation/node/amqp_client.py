@@ -24,7 +24,7 @@ _END_BYTES = 1
 
 
 @dataclass(slots=True)
-class Message:
+class ReceivedMessage:
     """What came with a deliver, a get-ok or a return."""
 
     delivery_tag: int
@@ -36,7 +36,7 @@ class Message:
     """Of a deliver."""
 
 
-class Refused(Exception):
+class BrokerRefused(Exception):
     """The broker closed the channel or the connection instead of answering."""
 
     def __init__(self, code: int | None, text: str) -> None:
@@ -45,7 +45,7 @@ class Refused(Exception):
 
 
 Answer = Callable[[Any], None]
-"""Called with the answering method, a Message, or a Refused."""
+"""Called with the answering method, a ReceivedMessage, or a BrokerRefused."""
 
 
 class AmqpClient:
@@ -59,7 +59,7 @@ class AmqpClient:
         self,
         write: Callable[[bytes], None],
         on_ready: Answer,
-        on_closed: Callable[[Refused | None], None],
+        on_closed: Callable[[BrokerRefused | None], None],
         login: tuple[str, str] = ("guest", "guest"),
         mode: Frame | None = None,
     ) -> None:
@@ -71,9 +71,9 @@ class AmqpClient:
         self._on_closed = on_closed
         self.closed = False
         self.ready = False
-        self.on_message: Callable[[Message], None] = lambda message: None
+        self.on_message: Callable[[ReceivedMessage], None] = lambda message: None
         self.on_confirm: Callable[[int, bool], None] = lambda tag, acknowledged: None
-        self.on_returned: Callable[[Message], None] = lambda message: None
+        self.on_returned: Callable[[ReceivedMessage], None] = lambda message: None
         self.on_cancelled: Callable[[str], None] = lambda tag: None
         self._buffer = b""
         self._waiting: deque[Answer] = deque()
@@ -169,7 +169,7 @@ class AmqpClient:
             self.call(self._mode, self._selected)
         elif isinstance(method, commands.Connection.Close):
             self._send(0, commands.Connection.CloseOk())
-            self._end(Refused(method.reply_code, method.reply_text))
+            self._end(BrokerRefused(method.reply_code, method.reply_text))
         elif isinstance(method, commands.Connection.CloseOk):
             self._end(None)
 
@@ -186,7 +186,7 @@ class AmqpClient:
             self.on_cancelled(str(method.consumer_tag))
         elif isinstance(method, commands.Channel.Close):
             self._send(1, commands.Channel.CloseOk())
-            self._end(Refused(method.reply_code, method.reply_text))
+            self._end(BrokerRefused(method.reply_code, method.reply_text))
         else:
             self._waiting.popleft()(method)
 
@@ -203,7 +203,7 @@ class AmqpClient:
         self._content = None
         if method is None or properties is None:
             raise AssertionError("a content frame without its method")
-        message = Message(0, "", False, b"".join(self._parts), properties)
+        message = ReceivedMessage(0, "", False, b"".join(self._parts), properties)
         if isinstance(method, commands.Basic.Deliver):
             message.consumer_tag = str(method.consumer_tag)
             message.routing_key = str(method.routing_key)
@@ -217,12 +217,12 @@ class AmqpClient:
         else:
             self.on_message(message)
 
-    def _end(self, error: Refused | None) -> None:
+    def _end(self, error: BrokerRefused | None) -> None:
         if self.closed:
             return
         self.closed = True
         self.ready = False
         waiting, self._waiting = self._waiting, deque()
         for answer in waiting:
-            answer(error if error is not None else Refused(0, "the connection broke"))
+            answer(error if error is not None else BrokerRefused(0, "the connection broke"))
         self._on_closed(error)

@@ -101,7 +101,7 @@ class Occurrence:
 
 
 @dataclass(frozen=True, slots=True)
-class Death:
+class CountedDeath:
     """One row of a message's x-death header."""
 
     queue: str
@@ -123,7 +123,7 @@ class Delivery:
     message_id: int
     holder: str
     redelivered: bool
-    deaths: tuple[Death, ...] = ()
+    deaths: tuple[CountedDeath, ...] = ()
     intact: bool = True
     draining: bool = False
     settled: str = ""
@@ -212,7 +212,7 @@ class Removal:
 
 
 @dataclass(slots=True)
-class Exchange:
+class Trade:
     """A transaction: it acknowledges `taken`, a message of a queue (None: nothing), and publishes `given` to the same
     queue and `further` to another."""
 
@@ -233,7 +233,7 @@ class Disappearance:
 
 
 @dataclass(slots=True)
-class Use:
+class LeaseUse:
     """A client's request that bears on a lease. `answer` is `OK`, `NOT_FOUND`, `BROKEN` (the connection went first),
     the text of another refusal, or "" while none has come."""
 
@@ -249,7 +249,7 @@ class Sent:
     """A message that a client published to a queue whose existence it had just been told of."""
 
     queue: str
-    after: Use
+    after: LeaseUse
     completed_us: int = -1
     returned: bool = False
     consumed: bool = False
@@ -280,7 +280,7 @@ class History:
     renewals: list[Renewal] = field(default_factory=list)
     attachments: list[Attachment] = field(default_factory=list)
     removals: list[Removal] = field(default_factory=list)
-    exchanges: list[Exchange] = field(default_factory=list)
+    exchanges: list[Trade] = field(default_factory=list)
     cancels: list[Cancel] = field(default_factory=list)
     recurring: dict[int, Recurring] = field(default_factory=dict)
     occurrences: list[Occurrence] = field(default_factory=list)
@@ -299,7 +299,7 @@ class History:
     """Since when, who and at which node: clients that got no answer for as long as their patience lasts."""
     present_at_end: list[str] = field(default_factory=list)
     """Queues that some replica still knew when the run ended."""
-    uses: list[Use] = field(default_factory=list)
+    uses: list[LeaseUse] = field(default_factory=list)
     sent: list[Sent] = field(default_factory=list)
     lives: dict[int, Life] = field(default_factory=dict)
     cancelled: list[tuple[int, str, str]] = field(default_factory=list)

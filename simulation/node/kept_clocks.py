@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mayfly.cluster.host.clocks_ahead import ClocksAhead, clocks_ahead, is_to_be_kept
 from mayfly.cluster.host.host import Host
-from simulation.cluster.clocks import ProcessClock
+from simulation.cluster.clocks import SimulatedProcessClock
 
 LOOK_MS = 1_000
 
@@ -14,15 +14,15 @@ class KeptClocks:
 
     def __init__(self) -> None:
         self._kept: ClocksAhead = {}
-        self._beside: ProcessClock | None = None
+        self._beside: SimulatedProcessClock | None = None
         self._look_ms = 0
 
-    def found(self, clock: ProcessClock) -> ClocksAhead:
+    def found(self, clock: SimulatedProcessClock) -> ClocksAhead:
         """What a process that starts with this clock finds."""
         self._look_ms = 0
         return self._kept if self._beside is clock else {}
 
-    def look(self, host: Host, clock: ProcessClock, now_ms: int) -> None:
+    def look(self, host: Host, clock: SimulatedProcessClock, now_ms: int) -> None:
         """Keep what is worth it, once a second."""
         if now_ms < self._look_ms:
             return

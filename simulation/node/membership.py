@@ -19,7 +19,7 @@ from mayfly.node.catalog import AddMember, AddShards, CatalogCommand, Done, Memb
 from mayfly.node.numbers import CATALOG_GROUP
 from simulation.cluster.cluster import SimulatedCluster
 from simulation.cluster.events import MILLISECOND_US, EventQueue
-from simulation.cluster.membership_change import ADD, ADD_SHARDS, REMOVE, REPLACE, Change
+from simulation.cluster.membership_change import ADD, ADD_SHARDS, REMOVE, REPLACE, MembershipChange
 from simulation.cluster.randomness import stream
 from simulation.cluster.trace import Trace
 from simulation.node.nodes import Acquaintance, SimulatedNode
@@ -28,19 +28,19 @@ MOST_MEMBERS = 6
 _PAUSE_US = 300 * MILLISECOND_US
 
 
-def draw_changes(seed: int, start_us: int, end_us: int) -> tuple[Change, ...]:
+def draw_changes(seed: int, start_us: int, end_us: int) -> tuple[MembershipChange, ...]:
     """The changes of a seed; none in every second one."""
     random = stream(seed, "membership")
     count = random.choice((0, 0, 0, 1, 2, 4))
     times = sorted(random.randint(start_us, end_us) for _ in range(count))
-    return tuple(Change(at_us, random.choice((ADD, ADD, REMOVE, REPLACE))) for at_us in times)
+    return tuple(MembershipChange(at_us, random.choice((ADD, ADD, REMOVE, REPLACE))) for at_us in times)
 
 
-def draw_growth(seed: int, start_us: int, end_us: int) -> tuple[Change, ...]:
+def draw_growth(seed: int, start_us: int, end_us: int) -> tuple[MembershipChange, ...]:
     """When shards are added in the run of a seed; in every second one never."""
     random = stream(seed, "added shards")
     times = sorted(random.randint(start_us, end_us) for _ in range(random.choice((0, 0, 1, 2))))
-    return tuple(Change(at_us, ADD_SHARDS) for at_us in times)
+    return tuple(MembershipChange(at_us, ADD_SHARDS) for at_us in times)
 
 
 class OperatedCluster(Protocol):
@@ -63,10 +63,12 @@ class OperatedCluster(Protocol):
         ...
 
 
-class Operator:
+class MembershipOperator:
     """Carries the changes out, one after the other; each as soon as it is possible."""
 
-    def __init__(self, simulation: OperatedCluster, seed: int, changes: tuple[Change, ...], until_us: int) -> None:
+    def __init__(
+        self, simulation: OperatedCluster, seed: int, changes: tuple[MembershipChange, ...], until_us: int
+    ) -> None:
         self.done = 0
         """How many changes were made."""
         self.growths = 0

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from pamqp.base import Frame
 
-from simulation.node.amqp_client import AmqpClient, Answer, Refused
+from simulation.node.amqp_client import AmqpClient, Answer, BrokerRefused
 from simulation.node.history import Attachment
 from simulation.node.sockets import Wire
 from simulation.node.world import CLIENT_DELAY_US, World
@@ -63,7 +63,7 @@ class NodeClient(AmqpClient):
         for attachment in self.attachments.values():
             self.world.released(attachment)
 
-    def _is_over(self, error: Refused | None) -> None:
+    def _is_over(self, error: BrokerRefused | None) -> None:
         if not self._let_go:
             self.wire.drop_by_client()
         self.release_all()

@@ -9,7 +9,7 @@ from pamqp import commands
 
 from simulation.cluster.events import MILLISECOND_US
 from simulation.node.actor import Actor
-from simulation.node.amqp_client import Message
+from simulation.node.amqp_client import ReceivedMessage
 from simulation.node.history import CONFIRMED, Occurrence, Recurring
 from simulation.node.world import World, content_of, id_of
 
@@ -102,7 +102,7 @@ class Watcher(Actor):
     def begin(self) -> None:
         self.call(_declaration(), lambda result: self.consume(RECURRENT, 50, lambda tag: None))
 
-    def _on_message(self, message: Message) -> None:
+    def _on_message(self, message: ReceivedMessage) -> None:
         world = self.world
         occurrence = Occurrence(
             id_of(message.body), world.queue.now_us, world.shard_clock_ms(RECURRENT), message.redelivered

@@ -30,7 +30,7 @@ from simulation.node.actors import (
     Founder,
     Getter,
     Leaseholder,
-    Publisher,
+    PublishingActor,
     Reluctant,
     Remover,
     Scheduler,
@@ -41,16 +41,16 @@ from simulation.node.actors import (
 from simulation.node.checker import check
 from simulation.node.history import History
 from simulation.node.kept_clocks import KeptClocks
-from simulation.node.membership import Operator, settled
+from simulation.node.membership import MembershipOperator, settled
 from simulation.node.moves import DELAYING, Mover, judge_moves
 from simulation.node.nodes import Acquaintance, SimulatedNode
 from simulation.node.recurring import Recurrer, Watcher
 from simulation.node.redrives import RedrivingOperator
-from simulation.node.scenario import SETUP_LIMIT_US, Scenario
+from simulation.node.scenario import SETUP_LIMIT_US, NodeScenario
 from simulation.node.streams import Appender, Reader
 from simulation.node.topology import GATHERED, MIRROR, QueuePlan
 from simulation.node.world import World
-from simulation.simulator import Run, Sink, Violation
+from simulation.simulator import ScenarioRun, Sink, Violation
 
 DRAIN_LATE_US = 3 * SECOND_US
 """So much longer than planned may it take until all queues are drained: disks may be slow."""
@@ -66,12 +66,12 @@ OVERDUE_MS = 1_500
 """So long after its deadline, at most, a message is still in a queue in which messages expire anywhere: some ticks."""
 
 
-class Simulation(Run[Scenario]):
+class Simulation(ScenarioRun[NodeScenario]):
     """A cluster, its clients and its faults."""
 
     def __init__(
         self,
-        scenario: Scenario,
+        scenario: NodeScenario,
         sink: Sink = None,
         on_wire: Callable[[Frame, int, int], Frame] | None = None,
     ) -> None:
@@ -106,7 +106,7 @@ class Simulation(Run[Scenario]):
             self._add_machine(node, known, scenario.clock_offsets_us[place], scenario.clock_drifts_ppm[place])
         self.workers: list[Actor] = []
         self._founded_us = -1
-        self._operator: Operator | None = None
+        self._operator: MembershipOperator | None = None
         self._drainer: Drainer | None = None
         self._overdue: list[Violation] = []
         self.redriving = RedrivingOperator(self.world, seed, self._programs) if scenario.redrives else None
@@ -260,7 +260,7 @@ class Simulation(Run[Scenario]):
         self._start_workers(start + timeline.quiet)
         planned = sorted((*self.scenario.changes, *self.scenario.growth), key=lambda change: change.at_us)
         changes = tuple(replace(change, at_us=change.at_us + start) for change in planned)
-        self._operator = Operator(self, self.scenario.seed, changes, start + timeline.calm)
+        self._operator = MembershipOperator(self, self.scenario.seed, changes, start + timeline.calm)
         self._operator.start()
         self._mover.start(self.scenario.moves, start)
         if self.redriving is not None:
@@ -292,7 +292,7 @@ class Simulation(Run[Scenario]):
     def _start_workers(self, until_us: int) -> None:
         scenario, world = self.scenario, self.world
         queues = scenario.topology.queues
-        targets: list[Publisher.Target] = [
+        targets: list[PublishingActor.Target] = [
             ("", "plain", ("plain",), (None, None, 200, 1_500)),
             ("", "work", ("work",), (None, None, 700)),
             ("", "timed", ("timed",), (None, None, 100, 1_800)),
@@ -302,7 +302,7 @@ class Simulation(Run[Scenario]):
         ]
         for number in range(scenario.publishers):
             some = stream(scenario.seed, f"targets {number}").sample(targets, 3)
-            self.workers.append(Publisher(world, f"publisher{number}", some, scenario.gap_us, until_us))
+            self.workers.append(PublishingActor(world, f"publisher{number}", some, scenario.gap_us, until_us))
         self.workers += [
             Worker(world, "worker1", "work", until_us, reject=0.2),
             Worker(world, "worker2", "plain", until_us, requeue=0.2),
@@ -318,29 +318,29 @@ class Simulation(Run[Scenario]):
         if scenario.transactions:
             self.workers += self._trading_workers(until_us)
         if scenario.schedules:
-            awaited: Publisher.Target = ("", "awaited", ("awaited",), (None,))
-            delayed: Publisher.Target = (DELAYING, "", ("delayed", "delayed.too"), (None,))
-            scoped: Publisher.Target = ("", "scoped", ("scoped",), (None, 60, 300, 300, 900, 1_500))
+            awaited: PublishingActor.Target = ("", "awaited", ("awaited",), (None,))
+            delayed: PublishingActor.Target = (DELAYING, "", ("delayed", "delayed.too"), (None,))
+            scoped: PublishingActor.Target = ("", "scoped", ("scoped",), (None, 60, 300, 300, 900, 1_500))
             self.workers += [
                 Scheduler(world, "scheduler1", [awaited], scenario.gap_us, until_us),
                 Scheduler(world, "scheduler2", [awaited], scenario.gap_us, until_us),
                 Worker(world, "worker6", "awaited", until_us, requeue=0.1),
-                Publisher(world, "retrier", [("", "retried", ("retried",), (None,))], scenario.gap_us, until_us),
+                PublishingActor(world, "retrier", [("", "retried", ("retried",), (None,))], scenario.gap_us, until_us),
                 Worker(world, "worker7", "retried", until_us, requeue=0.5),
                 Delayer(world, "delayer1", [delayed], scenario.gap_us, until_us),
                 Delayer(world, "delayer2", [delayed], scenario.gap_us, until_us),
                 Worker(world, "worker8", "delayed", until_us, requeue=0.1),
-                Publisher(world, "scoper1", [scoped], scenario.gap_us, until_us),
-                Publisher(world, "scoper2", [scoped], scenario.gap_us, until_us),
+                PublishingActor(world, "scoper1", [scoped], scenario.gap_us, until_us),
+                PublishingActor(world, "scoper2", [scoped], scenario.gap_us, until_us),
             ]
         if scenario.recurring:
             # It ends by itself, when it has cancelled all that recurs.
             Recurrer(world, "recurrer", until_us + RECURS_LONGER_US).start()
             self.workers += [Watcher(world, "watcher")]
         if scenario.reluctant:
-            heaped: Publisher.Target = ("", "heaped", ("heaped",), (None,))
+            heaped: PublishingActor.Target = ("", "heaped", ("heaped",), (None,))
             self.workers += [
-                Publisher(world, "heaper", [heaped], scenario.gap_us // 4, until_us),
+                PublishingActor(world, "heaper", [heaped], scenario.gap_us // 4, until_us),
                 Reluctant(world, "reluctant", "heaped", until_us),
             ]
         if scenario.streams:
@@ -357,7 +357,7 @@ class Simulation(Run[Scenario]):
     def _limited_workers(self, until_us: int) -> list[Actor]:
         """Clients of the queues with limits."""
         world, gap_us = self.world, self.scenario.gap_us
-        targets: list[Publisher.Target] = [
+        targets: list[PublishingActor.Target] = [
             ("", "short", ("short",), (None,)),
             ("", "full", ("full",), (None, None, 500)),
             ("", "tried", ("tried",), (None,)),
@@ -365,7 +365,7 @@ class Simulation(Run[Scenario]):
             ("mixed", "", ("full", "roomy", "short"), (None,)),
         ]
         return [
-            Publisher(world, "filler", targets, gap_us, until_us),
+            PublishingActor(world, "filler", targets, gap_us, until_us),
             Getter(world, "getter2", "full", until_us),
             Worker(world, "worker4", "tried", until_us, reject=0.05, requeue=0.5),
             Getter(world, "getter3", "narrow", until_us),
@@ -374,11 +374,11 @@ class Simulation(Run[Scenario]):
     def _trading_workers(self, until_us: int) -> list[Actor]:
         """Clients with transactions, and those of the queue with priorities."""
         world = self.world
-        ranked: Publisher.Target = ("", "ranked", ("ranked",), (None,))
+        ranked: PublishingActor.Target = ("", "ranked", ("ranked",), (None,))
         return [
             Trader(world, "trader1", "traded", ranked, until_us),
             Trader(world, "trader2", "traded", ranked, until_us),
-            Publisher(world, "ranker", [ranked], self.scenario.gap_us, until_us),
+            PublishingActor(world, "ranker", [ranked], self.scenario.gap_us, until_us),
             Worker(world, "worker5", "ranked", until_us, requeue=0.2),
         ]
 

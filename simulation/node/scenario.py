@@ -11,14 +11,14 @@ from simulation.cluster import faults
 from simulation.cluster.disk import DiskProfile
 from simulation.cluster.events import MILLISECOND_US, SECOND_US
 from simulation.cluster.faults import Fault
-from simulation.cluster.membership_change import Change
+from simulation.cluster.membership_change import MembershipChange
 from simulation.cluster.network import LinkProfile
 from simulation.cluster.randomness import stream
 from simulation.node.checker import Tolerance
 from simulation.node.membership import draw_changes, draw_growth
 from simulation.node.moves import DELAYING, Move, draw_moves
 from simulation.node.nodes import NodeProfile
-from simulation.node.topology import ExchangePlan, QueuePlan, Topology
+from simulation.node.topology import ExchangePlan, QueuePlan, RunTopology
 
 SETUP_LIMIT_US = 16 * SECOND_US
 CUT_WITHIN_US = 5 * MILLISECOND_US
@@ -46,14 +46,14 @@ class Timeline:
 
 
 @dataclass(frozen=True, slots=True)
-class Scenario:
+class NodeScenario:
     """Everything about a run that does not depend on what the cluster does."""
 
     seed: int
     nodes: tuple[int, ...]
     node_profile: NodeProfile
     links: LinkProfile
-    topology: Topology
+    topology: RunTopology
     timeline: Timeline
     plan: tuple[Fault, ...]
     absent: int
@@ -81,9 +81,9 @@ class Scenario:
     """Whether there is a stream, and clients for it."""
     redrives: bool = False
     """Whether there is a dead-letter queue that is redriven."""
-    changes: tuple[Change, ...] = ()
+    changes: tuple[MembershipChange, ...] = ()
     moves: tuple[Move, ...] = ()
-    growth: tuple[Change, ...] = ()
+    growth: tuple[MembershipChange, ...] = ()
     """When shards are added."""
 
     def describe(self) -> str:
@@ -106,7 +106,7 @@ class Scenario:
         return "\n".join(lines)
 
 
-def draw_scenario(seed: int) -> Scenario:
+def draw_scenario(seed: int) -> NodeScenario:
     """The scenario of a seed."""
     scenario = _draw_scenario(seed)
     scheduling = scenario.node_profile.level >= LEVEL_SCHEDULES and stream(seed, "schedules").random() < 0.6
@@ -114,7 +114,7 @@ def draw_scenario(seed: int) -> Scenario:
     return replace(with_schedules(scenario), recurring=recurring) if scheduling else scenario
 
 
-def _draw_scenario(seed: int) -> Scenario:
+def _draw_scenario(seed: int) -> NodeScenario:
     random = stream(seed, "scenario")
     nodes = tuple(range(1, random.choice((1, 3, 3, 3, 3, 3, 3, 4, 5)) + 1))
     timeline = Timeline()
@@ -136,7 +136,7 @@ def _draw_scenario(seed: int) -> Scenario:
     profile = _draw_profile(random)
     # One small batch at a time on a slow disk is not chaos but overload.
     slowest = 30_000 if profile.session_window > 1 and profile.entry_bytes > 1 << 16 else 2_000
-    scenario = Scenario(
+    scenario = NodeScenario(
         seed=seed,
         nodes=nodes,
         node_profile=replace(profile, window_bytes=stream(seed, "windows").choice(WINDOWS_BYTES)),
@@ -185,7 +185,7 @@ def _draw_scenario(seed: int) -> Scenario:
     return scenario if scenario.absent else replace(scenario, changes=draw_changes(seed, timeline.chaos, timeline.calm))
 
 
-def draw_moving(seed: int) -> Scenario:
+def draw_moving(seed: int) -> NodeScenario:
     """The scenario of a seed, in which queues move to other shards all the time."""
     scenario = draw_scenario(seed)
     profile, timeline = scenario.node_profile, scenario.timeline
@@ -197,7 +197,7 @@ def draw_moving(seed: int) -> Scenario:
     return replace(scenario, node_profile=profile, moves=moves)
 
 
-def draw_redriving(seed: int) -> Scenario:
+def draw_redriving(seed: int) -> NodeScenario:
     """The scenario of a seed, in which a dead-letter queue is redriven besides, and leaders change most of the time."""
     scenario = draw_scenario(seed)
     random, timeline = stream(seed, "redriving"), scenario.timeline
@@ -213,7 +213,7 @@ def draw_redriving(seed: int) -> Scenario:
     return replace(scenario, node_profile=profile, plan=tuple(plan), redrives=True)
 
 
-def with_limits(scenario: Scenario) -> Scenario:
+def with_limits(scenario: NodeScenario) -> NodeScenario:
     """The scenario with queues that drop, refuse and give up, and dead letters for a queue that refuses.
 
     What else the seed decides stays as it is.
@@ -249,21 +249,21 @@ def with_limits(scenario: Scenario) -> Scenario:
     ]
     exchanges = [ExchangePlan("mixed", ("full", "roomy", "short")), ExchangePlan("squeeze", ("narrow", "wide"))]
     topology = scenario.topology
-    everything = Topology.of([*topology.queues.values(), *queues], [*topology.exchanges.values(), *exchanges])
+    everything = RunTopology.of([*topology.queues.values(), *queues], [*topology.exchanges.values(), *exchanges])
     return replace(scenario, topology=everything, limits=True)
 
 
-def with_transactions(scenario: Scenario) -> Scenario:
+def with_transactions(scenario: NodeScenario) -> NodeScenario:
     """The scenario with a queue that is traded in, in transactions, and one with priorities.
 
     What else the seed decides stays as it is.
     """
     queues = [*scenario.topology.queues.values(), QueuePlan("traded"), QueuePlan("ranked", max_priority=2)]
-    topology = Topology.of(queues, scenario.topology.exchanges.values())
+    topology = RunTopology.of(queues, scenario.topology.exchanges.values())
     return replace(scenario, topology=topology, transactions=True)
 
 
-def with_schedules(scenario: Scenario) -> Scenario:
+def with_schedules(scenario: NodeScenario) -> NodeScenario:
     """The scenario with a queue in which messages wait for their time, one in which retries do, a delayed exchange, and
     a queue in which messages expire wherever they are.
 
@@ -281,17 +281,17 @@ def with_schedules(scenario: Scenario) -> Scenario:
         QueuePlan("scoped.dead"),
     ]
     exchange = ExchangePlan(DELAYING, ("delayed", "delayed.too"), delays=True)
-    topology = Topology.of(queues, [*scenario.topology.exchanges.values(), exchange])
+    topology = RunTopology.of(queues, [*scenario.topology.exchanges.values(), exchange])
     return replace(scenario, topology=topology, schedules=True)
 
 
-def with_reluctant(scenario: Scenario) -> Scenario:
+def with_reluctant(scenario: NodeScenario) -> NodeScenario:
     """The scenario with a queue to whose consumer more is given than it reads.
 
     What else the seed decides stays as it is.
     """
     queues = [*scenario.topology.queues.values(), QueuePlan("heaped")]
-    topology = Topology.of(queues, scenario.topology.exchanges.values())
+    topology = RunTopology.of(queues, scenario.topology.exchanges.values())
     return replace(scenario, topology=topology, reluctant=True)
 
 
@@ -308,10 +308,10 @@ def _draw_profile(random: Random) -> NodeProfile:
     )
 
 
-def _draw_topology(random: Random) -> Topology:
+def _draw_topology(random: Random) -> RunTopology:
     """A plain queue, timed ones with dead letters of every kind, leased ones, and one that comes and goes."""
     ttl = random.choice
-    return Topology.of(
+    return RunTopology.of(
         [
             QueuePlan("plain"),
             QueuePlan(

@@ -10,8 +10,8 @@ from pamqp import commands
 
 from simulation.cluster.events import MILLISECOND_US, SECOND_US
 from simulation.node.actor import Actor
-from simulation.node.actors import Publisher
-from simulation.node.amqp_client import Message
+from simulation.node.actors import PublishingActor
+from simulation.node.amqp_client import ReceivedMessage
 from simulation.node.history import Delivery, Publish, Read
 from simulation.node.topology import GATHERED, MIRROR, STREAM
 from simulation.node.world import World, content_of, id_of
@@ -47,7 +47,7 @@ def _declare_all(actor: Actor, done: Callable[[], None]) -> None:
     go_on(None)
 
 
-class Appender(Publisher):
+class Appender(PublishingActor):
     """Publishes to the stream, each message once."""
 
     def __init__(self, world: World, name: str, gap_us: int, until_us: int) -> None:
@@ -60,7 +60,7 @@ class Appender(Publisher):
         bind = commands.Queue.Bind(0, STREAM, _EXCHANGE, "stream.*")
         self.call(bind, lambda result: super(Appender, self).begin())
 
-    def publish(self, target: Publisher.Target) -> None:
+    def publish(self, target: PublishingActor.Target) -> None:
         if self.client is None:
             return
         world = self.world
@@ -129,7 +129,7 @@ class Reader(Actor):
         else:
             self.later(2 * SECOND_US, lambda: self._restless(tag))
 
-    def take(self, queue: str, holder: str, message: Message) -> Delivery:
+    def take(self, queue: str, holder: str, message: ReceivedMessage) -> Delivery:
         world = self.world
         headers: Any = message.properties.headers or {}
         offset, message_id = int(headers.get("x-stream-offset", -1)), id_of(message.body)

@@ -61,7 +61,7 @@ def delay_queue(exchange: str) -> str:
 
 
 @dataclass(slots=True)
-class Topology:
+class RunTopology:
     """All queues of a run by name, and the exchanges between them. Queues `apart`, streams, the one in which messages
     recur and those of a redrive, have clients and judges of their own; the clients declare them."""
 
@@ -71,7 +71,7 @@ class Topology:
     apart: tuple[str, ...] = (STREAM, MIRROR, GATHERED, "recurrent", "redriven.work", "redriven.dead")
 
     @classmethod
-    def of(cls, queues: Iterable[QueuePlan], exchanges: Iterable[ExchangePlan] = ()) -> Topology:
+    def of(cls, queues: Iterable[QueuePlan], exchanges: Iterable[ExchangePlan] = ()) -> RunTopology:
         """A topology of these queues and exchanges."""
         return cls(
             {queue.name: queue for queue in queues}, {exchange.name: exchange for exchange in exchanges}

@@ -11,11 +11,11 @@ from simulation.cluster.cluster import SimulatedCluster
 from simulation.cluster.events import EventQueue
 from simulation.cluster.machine import Machine
 from simulation.cluster.randomness import stream
-from simulation.node.history import Attachment, Death, Delivery, History, Publish, Renewal
+from simulation.node.history import Attachment, CountedDeath, Delivery, History, Publish, Renewal
 from simulation.node.nodes import SimulatedNode
 from simulation.node.probe import Probe
 from simulation.node.sockets import Wire
-from simulation.node.topology import Topology, delay_queue
+from simulation.node.topology import RunTopology, delay_queue
 
 CLIENT_DELAY_US = 300
 
@@ -27,7 +27,7 @@ class World:
         self,
         seed: int,
         cluster: SimulatedCluster[Frame, WriteBatch],
-        topology: Topology,
+        topology: RunTopology,
         history: History,
     ) -> None:
         self.seed = seed
@@ -157,7 +157,7 @@ def id_of(content: bytes) -> int:
     return message_id if content_of(message_id, int(parts[1])) == content else -1
 
 
-def deaths_of(headers: object) -> tuple[Death, ...]:
+def deaths_of(headers: object) -> tuple[CountedDeath, ...]:
     """The x-death header in the checker's words."""
     rows = headers.get("x-death", []) if isinstance(headers, dict) else []
-    return tuple(Death(str(row["queue"]), str(row["reason"]), int(row["count"])) for row in rows)
+    return tuple(CountedDeath(str(row["queue"]), str(row["reason"]), int(row["count"])) for row in rows)

@@ -16,7 +16,7 @@ from pamqp.base import Frame
 
 from simulation.cluster.events import MILLISECOND_US, EventQueue, Timer
 from simulation.node import amqp_client
-from simulation.node.amqp_client import AmqpClient, Refused
+from simulation.node.amqp_client import AmqpClient, BrokerRefused
 from simulation.node.sockets import Wire
 from simulation.outsider.judging.history import (
     ACK,
@@ -35,9 +35,9 @@ from simulation.outsider.judging.history import (
     REJECT,
     REQUEUE,
     RETURNED,
-    Queue,
+    DeclaredQueue,
 )
-from simulation.outsider.recorder import NO_ANSWER, Answer, Consuming, Message, Recorder, closed
+from simulation.outsider.recorder import NO_ANSWER, Answer, Consuming, HandedMessage, Recorder, closed
 from simulation.outsider.workload import (
     BAD_ARGUMENTS,
     BIND,
@@ -45,8 +45,8 @@ from simulation.outsider.workload import (
     EXCHANGE,
     PUBLISH,
     ClientPlan,
+    ClientStep,
     Outgoing,
-    Step,
     arguments_of,
     body_of,
     message_of,
@@ -57,13 +57,13 @@ AGAIN_US = 80 * MILLISECOND_US
 CLIENT_DELAY_US = 300
 
 
-class Place(Protocol):
+class ClientPlace(Protocol):
     """Where clients live."""
 
     queue: EventQueue
     recorder: Recorder
     wires: Random
-    queues: dict[str, Queue]
+    queues: dict[str, DeclaredQueue]
     nodes: tuple[int, ...]
 
     def connect(self, node: int, wire: Wire, refused: Callable[[], None]) -> None:
@@ -71,10 +71,10 @@ class Place(Protocol):
         ...
 
 
-class Connection:
+class OutsiderConnection:
     """One connection of a client, from its begin to its end."""
 
-    def __init__(self, client: Client, node: int) -> None:
+    def __init__(self, client: OutsiderClient, node: int) -> None:
         self.client = client
         self.place = client.place
         self.node = node
@@ -115,9 +115,9 @@ class Connection:
         def answered(result: Any) -> None:
             now_us = self.place.queue.now_us
             message = None
-            if isinstance(result, Refused):
+            if isinstance(result, BrokerRefused):
                 answer = closed(result.code, now_us)
-            elif isinstance(result, amqp_client.Message):
+            elif isinstance(result, amqp_client.ReceivedMessage):
                 answer = Answer(OK, 0, now_us)
                 message = self._got(queue, result, sent_us, bool(more.get("no_ack")))
             else:
@@ -125,12 +125,12 @@ class Connection:
             self.place.recorder.called(
                 self.client.plan.name, self.number, self.node, kind, queue, sent_us, answer, message=message, **more
             )
-            if not isinstance(result, Refused):
+            if not isinstance(result, BrokerRefused):
                 done()
 
         self.amqp.call(method, answered)
 
-    def consume(self, step: Step, done: Callable[[], None]) -> None:
+    def consume(self, step: ClientStep, done: Callable[[], None]) -> None:
         """Begin to consume with this much room."""
         self._consumers += 1
         tag = f"c{self._consumers}"
@@ -138,7 +138,7 @@ class Connection:
         self._consuming[tag] = Consuming(step.queue, tag, step.prefetch, began_us)
 
         def may_consume(result: Any) -> None:
-            if not isinstance(result, Refused):
+            if not isinstance(result, BrokerRefused):
                 method = commands.Basic.Consume(0, step.queue, tag)
                 self.call(CONSUME, step.queue, method, done, tag=tag, prefetch=step.prefetch)
 
@@ -192,11 +192,11 @@ class Connection:
     # ------------------------------------------------------------------ what comes
 
     def _ready(self, answer: Any) -> None:
-        if isinstance(answer, Refused):
+        if isinstance(answer, BrokerRefused):
             return
         self.client.connected(self)
 
-    def _closed(self, error: Refused | None) -> None:
+    def _closed(self, error: BrokerRefused | None) -> None:
         self.is_over = True
         self._code = error.code if error is not None else 0
         self.wire.drop_by_client()
@@ -225,19 +225,19 @@ class Connection:
         if consuming is not None:
             self.place.recorder.cancelled(self.number, consuming, self.place.queue.now_us)
 
-    def _delivered(self, message: amqp_client.Message) -> None:
+    def _delivered(self, message: amqp_client.ReceivedMessage) -> None:
         consuming = self._consuming.get(message.consumer_tag)
         if consuming is not None:
             self._take(consuming.queue, message, consuming, consuming.room_since_us, False)
 
-    def _got(self, queue: str, message: amqp_client.Message, sent_us: int, no_ack: bool) -> int:
+    def _got(self, queue: str, message: amqp_client.ReceivedMessage, sent_us: int, no_ack: bool) -> int:
         return self._take(queue, message, None, sent_us, no_ack)
 
     def _take(
-        self, queue: str, message: amqp_client.Message, consuming: Consuming | None, since_us: int, no_ack: bool
+        self, queue: str, message: amqp_client.ReceivedMessage, consuming: Consuming | None, since_us: int, no_ack: bool
     ) -> int:
         headers: Any = message.properties.headers or {}
-        seen = Message(message.body, message.redelivered, message.properties.expiration, headers, no_ack)
+        seen = HandedMessage(message.body, message.redelivered, message.properties.expiration, headers, no_ack)
         tag = "" if consuming is None else consuming.tag
         handed = self.place.recorder.handed(
             self.client.plan.name, self.number, self.node, queue, tag, self.place.queue.now_us, since_us, seen
@@ -252,18 +252,18 @@ class Connection:
         return handed.message
 
 
-class Client:
+class OutsiderClient:
     """One client and its plan."""
 
-    def __init__(self, place: Place, plan: ClientPlan, random: Random) -> None:
+    def __init__(self, place: ClientPlace, plan: ClientPlan, random: Random) -> None:
         self.place = place
         self.plan = plan
         self._random = random
         self._todo = deque(plan.steps)
         self._node = place.nodes.index(plan.first_node) if plan.first_node in place.nodes else 0
-        self.connection: Connection | None = None
+        self.connection: OutsiderConnection | None = None
         self._patience: Timer | None = None
-        self._step: Step | None = None
+        self._step: ClientStep | None = None
         self._began = False
         self._waiting = 0
         self._finishing = False
@@ -298,12 +298,12 @@ class Client:
 
     # ------------------------------------------------------------------ connections
 
-    def connected(self, connection: Connection) -> None:
+    def connected(self, connection: OutsiderConnection) -> None:
         """The channel is open."""
         if connection is self.connection and self._step is not None and not self._began:
             self._do(connection, self._step)
 
-    def disconnected(self, connection: Connection) -> None:
+    def disconnected(self, connection: OutsiderConnection) -> None:
         """The connection is over, whatever came of the step."""
         if connection is not self.connection:
             return
@@ -326,7 +326,7 @@ class Client:
     def _connect(self) -> None:
         if self._finishing or self.connection is not None:
             return
-        self.connection = Connection(self, self.place.nodes[self._node])
+        self.connection = OutsiderConnection(self, self.place.nodes[self._node])
         self._be_patient()
         self.connection.open()
 
@@ -344,7 +344,7 @@ class Client:
         self._waiting = 1
         self.place.queue.after(step.pause_us, lambda: self._begin(step))
 
-    def _begin(self, step: Step) -> None:
+    def _begin(self, step: ClientStep) -> None:
         self._waiting = 0
         if self._finishing:
             return
@@ -359,7 +359,7 @@ class Client:
         self._step = None
         self._next()
 
-    def _do(self, connection: Connection, step: Step) -> None:
+    def _do(self, connection: OutsiderConnection, step: ClientStep) -> None:
         self._began = True
         self._be_patient()
         kind, queue = step.kind, step.queue
@@ -398,7 +398,7 @@ class Client:
             self.connection.drop()
 
 
-def method_of(step: Step, queues: dict[str, Queue]) -> Frame:
+def method_of(step: ClientStep, queues: dict[str, DeclaredQueue]) -> Frame:
     """The AMQP method of a simple step."""
     if step.kind == DECLARE:
         arguments: Any = arguments_of(queues[step.queue])

@@ -10,11 +10,11 @@ from simulation.outsider.judging.history import (
     UNKNOWN,
     Call,
     Cancelled,
-    Death,
+    DeathRow,
     Ended,
     Handed,
-    History,
-    Publish,
+    OutsiderHistory,
+    OutsiderPublish,
     Settle,
 )
 from simulation.outsider.workload import Outgoing, message_of
@@ -51,7 +51,7 @@ def closed(code: int, at_us: int) -> Answer:
 class Recorder:
     """The history of a run as it grows."""
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: OutsiderHistory) -> None:
         self.history = history
         self._connections = 0
         self._handed = 0
@@ -66,7 +66,7 @@ class Recorder:
     ) -> None:
         """The answer to a publish has come, or will never come."""
         self.history.publishes.append(
-            Publish(
+            OutsiderPublish(
                 client, connection, node, outgoing.message, outgoing.exchange, outgoing.routing_key, sent_us,
                 answer.at_us, answer.outcome, answer.code, outgoing.expiration, outgoing.delay_ms, outgoing.priority,
             )
@@ -83,7 +83,7 @@ class Recorder:
 
     def handed(
         self, client: str, connection: int, node: int, queue: str, tag: str, at_us: int, since_us: int,
-        message: Message,
+        message: HandedMessage,
     ) -> Handed:  # fmt: skip
         """A message has come."""
         self._handed += 1
@@ -110,7 +110,7 @@ class Recorder:
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class HandedMessage:
     """What a client library hands over."""
 
     body: bytes
@@ -120,10 +120,10 @@ class Message:
     no_ack: bool = False
 
 
-def deaths_of(headers: dict[str, Any]) -> tuple[Death, ...]:
+def deaths_of(headers: dict[str, Any]) -> tuple[DeathRow, ...]:
     """The rows of `x-death`, in its order."""
     return tuple(
-        Death(
+        DeathRow(
             str(row["queue"]), str(row["reason"]), int(row["count"]), int(row["time"].timestamp()),
             str(row["exchange"]), tuple(map(str, row["routing-keys"])), row.get("original-expiration"),
         )

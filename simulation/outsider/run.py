@@ -18,17 +18,17 @@ from simulation.cluster.machine import Machine, MachineProfile
 from simulation.cluster.memory_store import SimulatedDisk
 from simulation.cluster.randomness import stream
 from simulation.cluster.trace import Trace
-from simulation.node.history import History as InsidersHistory
+from simulation.node.history import History
 from simulation.node.nodes import Acquaintance, SimulatedNode
 from simulation.node.probe import Probe, ProbedNode
 from simulation.node.sockets import Wire
-from simulation.outsider.client import CLIENT_DELAY_US, Client
+from simulation.outsider.client import CLIENT_DELAY_US, OutsiderClient
 from simulation.outsider.judging.history import (
     DECLARE,
     EMPTY,
     GET,
     UNKNOWN,
-    History,
+    OutsiderHistory,
     Phases,
     Setting,
     Trouble,
@@ -36,8 +36,8 @@ from simulation.outsider.judging.history import (
 from simulation.outsider.judging.judge import Judgement, judge
 from simulation.outsider.recorder import Recorder
 from simulation.outsider.scenario import CALM_US, DRAIN_US, WORK_US, OutsiderScenario
-from simulation.outsider.workload import BIND, EXCHANGE, ClientPlan, Step
-from simulation.simulator import Run, Sink, Violation
+from simulation.outsider.workload import BIND, EXCHANGE, ClientPlan, ClientStep
+from simulation.simulator import ScenarioRun, Sink, Violation
 
 LEVEL_US = 2 * SECOND_US
 """Nodes that have just founded a cluster refuse for a moment what not all of them are known to know."""
@@ -62,7 +62,7 @@ class Blindfold(Probe):
         return events
 
 
-class OutsiderRun(Run[OutsiderScenario]):
+class OutsiderRun(ScenarioRun[OutsiderScenario]):
     """A cluster, its faults, and the outsider's clients."""
 
     def __init__(self, scenario: OutsiderScenario, sink: Sink = None) -> None:
@@ -74,12 +74,12 @@ class OutsiderRun(Run[OutsiderScenario]):
             self.queue, stream(seed, "network"), scenario.links, self.trace
         )
         self.cluster.transfer_leadership = self._transfer_leadership
-        self._probe = Blindfold(self.queue, InsidersHistory())
+        self._probe = Blindfold(self.queue, History())
         setting = Setting(
             seed, scenario.workload.queues, scenario.workload.exchanges, scenario.profile.expiry_tick_ms,
             scenario.clock_ms, scenario.late_ms, EPOCH_MS,
         )  # fmt: skip
-        self.history = History(setting)
+        self.history = OutsiderHistory(setting)
         self.recorder = Recorder(self.history)
         self.wires = stream(seed, "client wires")
         self.queues = {queue.name: queue for queue in scenario.workload.queues}
@@ -157,7 +157,7 @@ class OutsiderRun(Run[OutsiderScenario]):
         self._note_troubles(plan)
         self.cluster.schedule(plan)
         clients = [
-            Client(self, each, stream(self.scenario.seed, f"mind of {place}"))
+            OutsiderClient(self, each, stream(self.scenario.seed, f"mind of {place}"))
             for place, each in enumerate(self.scenario.workload.clients)
         ]
         for client in clients:
@@ -190,10 +190,12 @@ class OutsiderRun(Run[OutsiderScenario]):
         """Declare everything, when the cluster has found its feature level; it is there on all nodes a moment after."""
         self.queue.run_until(LEVEL_US)
         workload = self.scenario.workload
-        steps = [Step(0, EXCHANGE, exchange=exchange.name) for exchange in workload.exchanges]
-        steps += [Step(0, DECLARE, name) for name in workload.declared]
-        steps += [Step(0, BIND, queue, exchange=each.name) for each in workload.exchanges for queue in each.queues]
-        client = Client(self, ClientPlan("founder", self.nodes[0], tuple(steps)), stream(0, "founder"))
+        steps = [ClientStep(0, EXCHANGE, exchange=exchange.name) for exchange in workload.exchanges]
+        steps += [ClientStep(0, DECLARE, name) for name in workload.declared]
+        steps += [
+            ClientStep(0, BIND, queue, exchange=each.name) for each in workload.exchanges for queue in each.queues
+        ]
+        client = OutsiderClient(self, ClientPlan("founder", self.nodes[0], tuple(steps)), stream(0, "founder"))
         self._do_all(client)
         if not client.is_done:
             raise AssertionError("the cluster does not come up")
@@ -215,16 +217,16 @@ class OutsiderRun(Run[OutsiderScenario]):
         """Every queue until it is empty, or gone."""
         many = 1
         while names:
-            steps = tuple(Step(0, GET, name, no_ack=True) for name in names for _ in range(many))
+            steps = tuple(ClientStep(0, GET, name, no_ack=True) for name in names for _ in range(many))
             plan = ClientPlan("drainer", self.nodes[0], steps)
             before = len(self.history.calls)
-            self._do_all(Client(self, plan, stream(0, "drainer")))
+            self._do_all(OutsiderClient(self, plan, stream(0, "drainer")))
             calls = self.history.calls[before:]
             done = {call.queue for call in calls if call.outcome == EMPTY or call.code}
             names = [name for name in names if name not in done]
             many = 10
 
-    def _do_all(self, client: Client) -> None:
+    def _do_all(self, client: OutsiderClient) -> None:
         client.start()
         self._wait(lambda: client.is_idle)
         client.finish()

@@ -19,8 +19,8 @@ from simulation.outsider.judging.history import (
     GET,
     PASSIVE,
     PURGE,
-    Exchange,
-    Queue,
+    DeclaredQueue,
+    FanoutExchange,
 )
 
 PUBLISH, DROP = "publish", "drop"
@@ -57,7 +57,7 @@ class Outgoing:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ClientStep:
     """One thing to do, after a pause."""
 
     pause_us: int
@@ -87,7 +87,7 @@ class ClientPlan:
 
     name: str
     first_node: int
-    steps: tuple[Step, ...]
+    steps: tuple[ClientStep, ...]
     manners: Manners = Manners()
 
 
@@ -95,13 +95,13 @@ class ClientPlan:
 class Workload:
     """All of it. `declared` are there from the beginning."""
 
-    queues: tuple[Queue, ...]
-    exchanges: tuple[Exchange, ...]
+    queues: tuple[DeclaredQueue, ...]
+    exchanges: tuple[FanoutExchange, ...]
     clients: tuple[ClientPlan, ...]
     declared: tuple[str, ...]
 
 
-def arguments_of(queue: Queue) -> dict[str, Any]:
+def arguments_of(queue: DeclaredQueue) -> dict[str, Any]:
     """What to declare a queue with."""
     known: dict[str, Any] = {
         "x-queue-type": None if queue.max_priority is not None else "quorum",
@@ -147,8 +147,8 @@ class Drawing:
         self._nodes = nodes
         self._length_us = length_us
         self._gap_us = gap_us
-        self.queues: list[Queue] = []
-        self.exchanges: list[Exchange] = []
+        self.queues: list[DeclaredQueue] = []
+        self.exchanges: list[FanoutExchange] = []
         self.clients: list[ClientPlan] = []
         self.not_declared: set[str] = set()
         self._messages = 0
@@ -164,17 +164,17 @@ class Drawing:
 
     def dead_letters_to(self, name: str, **arguments: Any) -> None:
         """A queue, and a plain one for its dead."""
-        self.queues.append(Queue(name, dead_letter_exchange="", dead_letter_key=f"{name}.dead", **arguments))
-        self.queues.append(Queue(f"{name}.dead"))
+        self.queues.append(DeclaredQueue(name, dead_letter_exchange="", dead_letter_key=f"{name}.dead", **arguments))
+        self.queues.append(DeclaredQueue(f"{name}.dead"))
 
     def message(self, exchange: str, key: str, **properties: Any) -> Outgoing:
         """The next one."""
         self._messages += 1
         return Outgoing(self._messages, exchange, key, size=self.random.choice((0, 10, 10, 300)), **properties)
 
-    def client(self, name: str, steps: Callable[[], Step], manners: Manners = Manners()) -> None:
+    def client(self, name: str, steps: Callable[[], ClientStep], manners: Manners = Manners()) -> None:
         """A client that goes on drawing steps until its time is over."""
-        drawn: list[Step] = []
+        drawn: list[ClientStep] = []
         passed_us = 0
         while True:
             step = steps()
@@ -198,10 +198,10 @@ class Drawing:
     ) -> None:
         """A client that sends one message, or a few at once."""
 
-        def step() -> Step:
+        def step() -> ClientStep:
             count = self.random.choice((1, 1, 2, 4))
             outgoing = tuple(self.message(exchange, key, **properties()) for _ in range(count))
-            return Step(self.pause_us(times), PUBLISH, outgoing=outgoing)
+            return ClientStep(self.pause_us(times), PUBLISH, outgoing=outgoing)
 
         self.client(f"publisher of {name}", step)
 
@@ -211,20 +211,20 @@ class Drawing:
         """A client that consumes, stops and begins again."""
         consuming = [False]
 
-        def step() -> Step:
+        def step() -> ClientStep:
             if consuming[0] and self.random.random() < drops:
                 consuming[0] = False
-                return Step(self.pause_us(5), self.random.choice((CANCEL, DROP)), queue)
+                return ClientStep(self.pause_us(5), self.random.choice((CANCEL, DROP)), queue)
             room = self.random.choice((1, 1, 3, 10)) if prefetch is None else prefetch
             consuming[0] = True
-            return Step(self.pause_us(3), CONSUME, queue, prefetch=room)
+            return ClientStep(self.pause_us(3), CONSUME, queue, prefetch=room)
 
         self.client(f"consumer of {queue}", step, manners)
 
     def getter(self, queue: str, manners: Manners = Manners(), no_ack: bool = False, times: float = 1.0) -> None:
         """A client that gets."""
         self.client(
-            f"getter of {queue}", lambda: Step(self.pause_us(times), GET, queue, no_ack=no_ack), manners
+            f"getter of {queue}", lambda: ClientStep(self.pause_us(times), GET, queue, no_ack=no_ack), manners
         )
 
 
@@ -238,13 +238,13 @@ def draw_workload(random: Random, nodes: int, length_us: int, gap_us: int, most:
 
 def _fifo(drawing: Drawing) -> None:
     """A queue that comes and goes, and whose messages are taken by gets: an object to be linearized."""
-    drawing.queues.append(Queue("fifo"))
+    drawing.queues.append(DeclaredQueue("fifo"))
     random = drawing.random
 
-    def step() -> Step:
+    def step() -> ClientStep:
         kind = random.choices((PUBLISH, GET, PASSIVE, DECLARE, PURGE, DELETE), (8, 8, 2, 3, 1, 1))[0]
         outgoing = (drawing.message("", "fifo"),) if kind == PUBLISH else ()
-        return Step(drawing.pause_us(1.5), kind, "fifo", outgoing, no_ack=True)
+        return ClientStep(drawing.pause_us(1.5), kind, "fifo", outgoing, no_ack=True)
 
     for number in range(3):
         drawing.client(f"fifo {number}", step)
@@ -255,16 +255,16 @@ def _leased(drawing: Drawing) -> None:
     random = drawing.random
     for name in ("leased.1", "leased.2"):
         period_ms = random.choice((300, 500, 800, 1_600))
-        drawing.queues.append(Queue(name, expires_ms=period_ms))
+        drawing.queues.append(DeclaredQueue(name, expires_ms=period_ms))
         consumes = name == "leased.2"
 
-        def step(name: str = name, period_ms: int = period_ms, consumes: bool = consumes) -> Step:
+        def step(name: str = name, period_ms: int = period_ms, consumes: bool = consumes) -> ClientStep:
             kinds = (PASSIVE, GET, DECLARE, PUBLISH, DELETE, CONSUME, CANCEL, DROP)
             weights = (4, 4, 5, 2, 1, 4, 2, 1) if consumes else (4, 4, 5, 4, 1, 0, 0, 0)
             kind = random.choices(kinds, weights)[0]
             pause_us = int(random.choice((0.2, 0.6, 0.98, 1.02, 1.4, 2.0)) * period_ms * 1_000)
             outgoing = (drawing.message("", name),) if kind == PUBLISH else ()
-            return Step(pause_us, kind, name, outgoing, no_ack=True)
+            return ClientStep(pause_us, kind, name, outgoing, no_ack=True)
 
         for number in range(2):
             drawing.client(f"user {number} of {name}", step)
@@ -272,7 +272,7 @@ def _leased(drawing: Drawing) -> None:
 
 def _plain(drawing: Drawing) -> None:
     """Nothing but messages and consumers who take, give back and refuse."""
-    drawing.queues.append(Queue("plain"))
+    drawing.queues.append(DeclaredQueue("plain"))
     drawing.publisher("plain", "", "plain")
     drawing.publisher("plain too", "", "plain")
     drawing.consumer("plain", Manners(0.2, 0.1, 60_000, 0.1), drops=0.3)
@@ -282,12 +282,12 @@ def _plain(drawing: Drawing) -> None:
 def _chain(drawing: Drawing) -> None:
     """Dead letters of dead letters, to two queues at the end, across shards; nobody touches those between."""
     drawing.queues += [
-        Queue("chain.1", drawing.ttl(), dead_letter_exchange="", dead_letter_key="chain.2"),
-        Queue("chain.2", drawing.ttl(), dead_letter_exchange="chain"),
-        Queue("chain.3"),
-        Queue("chain.4"),
+        DeclaredQueue("chain.1", drawing.ttl(), dead_letter_exchange="", dead_letter_key="chain.2"),
+        DeclaredQueue("chain.2", drawing.ttl(), dead_letter_exchange="chain"),
+        DeclaredQueue("chain.3"),
+        DeclaredQueue("chain.4"),
     ]
-    drawing.exchanges.append(Exchange("chain", ("chain.3", "chain.4")))
+    drawing.exchanges.append(FanoutExchange("chain", ("chain.3", "chain.4")))
 
     def properties() -> dict[str, Any]:
         expiration = drawing.random.choice((None, None, None, str(drawing.ttl()), "0", str(10 * drawing.ttl())))
@@ -316,7 +316,7 @@ def _work(drawing: Drawing) -> None:
 
 def _looked(drawing: Drawing) -> None:
     """Messages that age while somebody gets them one by one."""
-    drawing.queues.append(Queue("looked", drawing.ttl()))
+    drawing.queues.append(DeclaredQueue("looked", drawing.ttl()))
     drawing.publisher("looked", "", "looked", 1.5)
     drawing.getter("looked", no_ack=True, times=2.0)
 
@@ -324,7 +324,7 @@ def _looked(drawing: Drawing) -> None:
 def _short(drawing: Drawing) -> None:
     """Queues that drop the oldest, and one that refuses."""
     drawing.dead_letters_to("short", max_length=drawing.random.choice((0, 1, 4)))
-    drawing.queues.append(Queue("full", max_length=drawing.random.choice((1, 3)), refuses=True))
+    drawing.queues.append(DeclaredQueue("full", max_length=drawing.random.choice((1, 3)), refuses=True))
     drawing.publisher("short", "", "short")
     drawing.publisher("full", "", "full", 1.5)
     drawing.getter("full", times=3.0)
@@ -341,8 +341,8 @@ def _tried(drawing: Drawing) -> None:
 def _cycle(drawing: Drawing) -> None:
     """Dead letters that would go round and round."""
     drawing.queues += [
-        Queue("cycle.1", drawing.ttl(), dead_letter_exchange="", dead_letter_key="cycle.2"),
-        Queue("cycle.2", drawing.ttl(), dead_letter_exchange="", dead_letter_key="cycle.1"),
+        DeclaredQueue("cycle.1", drawing.ttl(), dead_letter_exchange="", dead_letter_key="cycle.2"),
+        DeclaredQueue("cycle.2", drawing.ttl(), dead_letter_exchange="", dead_letter_key="cycle.1"),
     ]
     drawing.publisher("cycle", "", "cycle.1", 2.0)
     drawing.getter("cycle.2", times=4.0)
@@ -357,7 +357,7 @@ def _ranked(drawing: Drawing) -> None:
 
 def _awaited(drawing: Drawing) -> None:
     """Messages for later."""
-    drawing.queues.append(Queue("awaited", allow_schedule=True))
+    drawing.queues.append(DeclaredQueue("awaited", allow_schedule=True))
 
     def properties() -> dict[str, Any]:
         return {"delay_ms": drawing.random.choice((None, 0, 100, 400, 900))}
@@ -369,7 +369,7 @@ def _awaited(drawing: Drawing) -> None:
 def _retried(drawing: Drawing) -> None:
     """What is given back comes again later."""
     least_ms = drawing.random.choice((60, 300))
-    drawing.queues.append(Queue("retried", retry_min_ms=least_ms, retry_max_ms=4 * least_ms))
+    drawing.queues.append(DeclaredQueue("retried", retry_min_ms=least_ms, retry_max_ms=4 * least_ms))
     drawing.publisher("retried", "", "retried", 2.0)
     drawing.consumer("retried", Manners(0.2, 0.0, 10_000, 0.4))
 
@@ -381,11 +381,12 @@ def _left(drawing: Drawing) -> None:
     kinds = (DECLARE, PUBLISH)
     turn = [0]
 
-    def step() -> Step:
+    def step() -> ClientStep:
         kind = kinds[turn[0] % 2]
         turn[0] += 1
         outgoing = tuple(drawing.message("", "left") for _ in range(3)) if kind == PUBLISH else ()
-        return Step(1_000 if kind == PUBLISH else drawing.random.choice((200_000, 900_000)), kind, "left", outgoing)
+        pause_us = 1_000 if kind == PUBLISH else drawing.random.choice((200_000, 900_000))
+        return ClientStep(pause_us, kind, "left", outgoing)
 
     drawing.client("heir", step)
     drawing.consumer("left.dead", prefetch=0)
@@ -394,11 +395,11 @@ def _left(drawing: Drawing) -> None:
 def _squeezed(drawing: Drawing) -> None:
     """Dead letters for a queue without room and one with."""
     drawing.queues += [
-        Queue("squeezed", drawing.ttl(), dead_letter_exchange="squeeze"),
-        Queue("narrow", max_length=1, refuses=True),
-        Queue("wide"),
+        DeclaredQueue("squeezed", drawing.ttl(), dead_letter_exchange="squeeze"),
+        DeclaredQueue("narrow", max_length=1, refuses=True),
+        DeclaredQueue("wide"),
     ]
-    drawing.exchanges.append(Exchange("squeeze", ("narrow", "wide")))
+    drawing.exchanges.append(FanoutExchange("squeeze", ("narrow", "wide")))
     drawing.publisher("squeezed", "", "squeezed", 1.5)
     drawing.consumer("wide", prefetch=0)
 
@@ -414,8 +415,8 @@ def _zero(drawing: Drawing) -> None:
 def _many(drawing: Drawing) -> None:
     """One message in several queues, with a life in each."""
     drawing.dead_letters_to("many.1", ttl_ms=drawing.ttl())
-    drawing.queues += [Queue("many.2"), Queue("many.3", drawing.ttl())]
-    drawing.exchanges.append(Exchange("many", ("many.1", "many.2", "many.3")))
+    drawing.queues += [DeclaredQueue("many.2"), DeclaredQueue("many.3", drawing.ttl())]
+    drawing.exchanges.append(FanoutExchange("many", ("many.1", "many.2", "many.3")))
     drawing.publisher(
         "many", "many", "some key", 1.5,
         properties=lambda: {"expiration": drawing.random.choice((None, None, str(drawing.ttl())))},
@@ -425,14 +426,14 @@ def _many(drawing: Drawing) -> None:
 
 def _bad(drawing: Drawing) -> None:
     """What must be refused."""
-    drawing.queues.append(Queue("asked"))
+    drawing.queues.append(DeclaredQueue("asked"))
     random = drawing.random
 
-    def step() -> Step:
+    def step() -> ClientStep:
         if random.random() < 0.5:
-            return Step(drawing.pause_us(4), DECLARE, "never", bad=random.randrange(len(BAD_ARGUMENTS)))
+            return ClientStep(drawing.pause_us(4), DECLARE, "never", bad=random.randrange(len(BAD_ARGUMENTS)))
         outgoing = (drawing.message("", "asked", expiration=random.choice((*BAD_EXPIRATIONS, "1000000"))),)
-        return Step(drawing.pause_us(4), PUBLISH, outgoing=outgoing)
+        return ClientStep(drawing.pause_us(4), PUBLISH, outgoing=outgoing)
 
     drawing.client("asker", step)
 

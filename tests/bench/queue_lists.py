@@ -19,7 +19,7 @@ from aiohttp.test_utils import make_mocked_request
 from mayfly.node.catalog import DeclareQueue, UserRecord
 from mayfly.node.catalog.shard_settings import shard_settings
 from mayfly.node.http.topology import TopologyPages
-from mayfly.node.operating.management import Management, Told
+from mayfly.node.operating.management import Management, ToldByOthers
 from mayfly.node.operating.queues import Queues
 from mayfly.node.operating.views.sampled_rates import LOOKS_PER_STEP
 from mayfly.node.shard import state
@@ -79,7 +79,7 @@ async def measured(path: str, handle: Any) -> None:
 async def pages(seeing: Seeing) -> None:
     """The first page by each column, the same again, and one in the middle."""
     nothing: Any = None
-    told = Told(seeing.clients, seeing.queues, seeing.groups, nothing, nothing)
+    told = ToldByOthers(seeing.clients, seeing.queues, seeing.groups, nothing, nothing)
     management = Management(seeing.engine, seeing.cluster, nothing, nothing, told)
     handle = TopologyPages(nothing, cast(Any, management)).handlers()["queues.list"]
     for column in COLUMNS:

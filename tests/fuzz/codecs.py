@@ -224,7 +224,7 @@ def response(octets: bytes) -> None:
 
 def peer_frame(octets: bytes) -> None:
     """A frame of a peer, read without protobuf and with it."""
-    with suppress(codec.Refused):
+    with suppress(codec.PeerRefused):
         codec.decode_frame(octets, 1, 2)
     read_alike(octets, 1, 2)
 
@@ -237,7 +237,7 @@ def peer_snapshot(octets: bytes) -> None:
     ):
         try:
             read()
-        except codec.Refused as refused:
+        except codec.PeerRefused as refused:
             tells(refused)
 
 

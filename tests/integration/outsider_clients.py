@@ -30,9 +30,9 @@ from simulation.outsider.judging.history import (
     REJECT,
     REQUEUE,
     RETURNED,
-    Queue,
+    DeclaredQueue,
 )
-from simulation.outsider.recorder import NO_ANSWER, Answer, Consuming, Message, Recorder, closed
+from simulation.outsider.recorder import NO_ANSWER, Answer, Consuming, HandedMessage, Recorder, closed
 from simulation.outsider.workload import (
     BAD_ARGUMENTS,
     BIND,
@@ -40,8 +40,8 @@ from simulation.outsider.workload import (
     EXCHANGE,
     PUBLISH,
     ClientPlan,
+    ClientStep,
     Outgoing,
-    Step,
     arguments_of,
     body_of,
 )
@@ -61,7 +61,7 @@ BROKEN = (aiormq.exceptions.AMQPError, OSError, asyncio.TimeoutError, asyncio.Ca
 class Surroundings:
     """What the clients of a run share: the clock, the addresses of nodes, and the history."""
 
-    def __init__(self, recorder: Recorder, urls: dict[int, str], queues: Sequence[Queue]) -> None:
+    def __init__(self, recorder: Recorder, urls: dict[int, str], queues: Sequence[DeclaredQueue]) -> None:
         self.recorder = recorder
         self.urls = urls
         self.queues = {queue.name: queue for queue in queues}
@@ -128,7 +128,7 @@ class RealConnection:
             )
         return alive
 
-    async def consume(self, step: Step) -> bool:
+    async def consume(self, step: ClientStep) -> bool:
         """Begin to consume."""
         if any(consuming.queue == step.queue for consuming in self._consuming.values()):
             return True
@@ -192,7 +192,7 @@ class RealConnection:
         properties: Any = message.header.properties
         delivery: Any = message.delivery
         headers = properties.headers or {}
-        seen = Message(message.body, bool(delivery.redelivered), properties.expiration, headers, no_ack)
+        seen = HandedMessage(message.body, bool(delivery.redelivered), properties.expiration, headers, no_ack)
         tag = "" if consuming is None else consuming.tag
         handed = self.around.recorder.handed(
             self.client.plan.name, self.number, self.node, queue, tag, self.around.now_us(), since_us, seen
@@ -271,7 +271,7 @@ class RealClient:
                 self._connection = connection
         return self._connection
 
-    async def _do(self, connection: RealConnection, step: Step) -> bool:
+    async def _do(self, connection: RealConnection, step: ClientStep) -> bool:
         """False when the connection is of no more use."""
         queue = step.queue
         if step.kind == DROP:
@@ -288,7 +288,7 @@ class RealClient:
             step.kind, "" if step.kind in (BIND, EXCHANGE) else queue, self._method_of(step), no_ack=step.no_ack
         )
 
-    def _method_of(self, step: Step) -> Callable[[aiormq.abc.AbstractChannel], Awaitable[Any]]:
+    def _method_of(self, step: ClientStep) -> Callable[[aiormq.abc.AbstractChannel], Awaitable[Any]]:
         queue = step.queue
         arguments: Any = arguments_of(self.around.queues[queue]) if queue in self.around.queues else None
         methods: dict[str, Callable[[aiormq.abc.AbstractChannel], Awaitable[Any]]] = {

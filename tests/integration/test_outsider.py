@@ -16,7 +16,7 @@ from simulation.outsider.judging.history import (
     DECLARE,
     EMPTY,
     GET,
-    History,
+    OutsiderHistory,
     Phases,
     Setting,
     Trouble,
@@ -25,7 +25,7 @@ from simulation.outsider.judging.history import (
 )
 from simulation.outsider.judging.judge import judge
 from simulation.outsider.recorder import Recorder
-from simulation.outsider.workload import BIND, EXCHANGE, ClientPlan, Step, Workload, draw_workload
+from simulation.outsider.workload import BIND, EXCHANGE, ClientPlan, ClientStep, Workload, draw_workload
 from tests.integration.clients import url
 from tests.integration.nodes import Nodes
 from tests.integration.outsider_clients import RealClient, Surroundings
@@ -52,16 +52,18 @@ class Course:
         setting = Setting(
             seed, workload.queues, workload.exchanges, 250, CLOCK_MS, None, int(time.time() * 1_000), settle_ms=15_000
         )
-        self.history = History(setting)
+        self.history = OutsiderHistory(setting)
         urls = {id: url(nodes, id) for id in nodes.ids}
         self.around = Surroundings(Recorder(self.history), urls, workload.queues)
 
     async def run(self, victim: int) -> None:
         """From the first declare to the last get."""
         workload = self.workload
-        steps = [Step(0, EXCHANGE, exchange=exchange.name) for exchange in workload.exchanges]
-        steps += [Step(0, DECLARE, name) for name in workload.declared]
-        steps += [Step(0, BIND, queue, exchange=each.name) for each in workload.exchanges for queue in each.queues]
+        steps = [ClientStep(0, EXCHANGE, exchange=exchange.name) for exchange in workload.exchanges]
+        steps += [ClientStep(0, DECLARE, name) for name in workload.declared]
+        steps += [
+            ClientStep(0, BIND, queue, exchange=each.name) for each in workload.exchanges for queue in each.queues
+        ]
         await self._do_all(ClientPlan("founder", 1, tuple(steps)))
         for id in self.nodes.ids:
             await asyncio.to_thread(self.nodes.until_told, id)
@@ -97,7 +99,7 @@ class Course:
             names = [queue.name for queue in self.workload.queues]
             while names:
                 first = len(self.history.calls)
-                steps = tuple(Step(0, GET, name, no_ack=True) for name in names for _ in range(5))
+                steps = tuple(ClientStep(0, GET, name, no_ack=True) for name in names for _ in range(5))
                 await self._do_all(ClientPlan("drainer", 1, steps))
                 done = {call.queue for call in self.history.calls[first:] if call.outcome == EMPTY or call.code}
                 names = [name for name in names if name not in done]

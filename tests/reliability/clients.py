@@ -17,7 +17,7 @@ from typing import Any, Final
 from pamqp import commands
 
 from mayfly.node.settings.kinds import Address
-from simulation.node.amqp_client import AmqpClient, Message, Refused
+from simulation.node.amqp_client import AmqpClient, BrokerRefused, ReceivedMessage
 from simulation.node.history import ACK, CONFIRMED, IN_DOUBT, REFUSED, RETURNED, Attachment, Delivery, History, Publish
 from simulation.node.world import content_of, deaths_of, id_of
 
@@ -241,7 +241,7 @@ class Client:
         """A connection is there: an AMQP client that speaks on it."""
         node = self.node
 
-        def closed(error: Refused | None) -> None:
+        def closed(error: BrokerRefused | None) -> None:
             if error is not None:
                 self.clients.refusals.append((self.clients.now_us(), self.name, node, str(error)))
             self.ended()
@@ -285,13 +285,13 @@ class Client:
     def ended(self) -> None:
         """The connection is gone."""
 
-    def on_message(self, message: Message) -> None:
+    def on_message(self, message: ReceivedMessage) -> None:
         """A delivery."""
 
     def on_confirm(self, tag: int, acknowledged: bool) -> None:
         """A publish was answered."""
 
-    def on_returned(self, message: Message) -> None:
+    def on_returned(self, message: ReceivedMessage) -> None:
         """A publish had no queue."""
 
 
@@ -372,7 +372,7 @@ class Publisher(Client):
         if acknowledged:
             self._confirms.append((publish.completed_us, self.node))
 
-    def on_returned(self, message: Message) -> None:
+    def on_returned(self, message: ReceivedMessage) -> None:
         for publish in self._pending.values():
             if publish.message_id == id_of(message.body):
                 publish.outcome = RETURNED
@@ -435,7 +435,7 @@ class Consumer(Client):
         self._attachment = Attachment(self.queue, self._holder, invoked_us, invoked_us)
         clients.history.attachments.append(self._attachment)
         client.call(commands.Basic.Consume(0, self.queue, self._holder), answers.append)
-        if not await self._until(lambda: bool(answers)) or isinstance(answers[0], Refused):
+        if not await self._until(lambda: bool(answers)) or isinstance(answers[0], BrokerRefused):
             return False
         self._attachment.attached_us = clients.now_us()
         return True
@@ -443,7 +443,7 @@ class Consumer(Client):
     def _on_cancelled(self, tag: str) -> None:
         self._cancelled = True
 
-    def on_message(self, message: Message) -> None:
+    def on_message(self, message: ReceivedMessage) -> None:
         clients = self.clients
         now_us = clients.now_us()
         number = id_of(message.body)
@@ -507,15 +507,15 @@ class Poller(Consumer):
                 await self.leave(client)
                 return True
             answer = await self._get(client)
-            if answer is None or isinstance(answer, Refused):
+            if answer is None or isinstance(answer, BrokerRefused):
                 return False
-            if isinstance(answer, Message):
+            if isinstance(answer, ReceivedMessage):
                 self.on_message(answer)
                 # Nothing follows from a tag: any number may be with a poller.
                 self._unproven = {}
             else:
                 await asyncio.sleep(self.random.uniform(0.002, 0.02))
-            if len(self._unsettled) >= PREFETCH // 2 or not isinstance(answer, Message):
+            if len(self._unsettled) >= PREFETCH // 2 or not isinstance(answer, ReceivedMessage):
                 self._acknowledge(client)
         return False
 

@@ -16,7 +16,7 @@ from typing import Final
 import pika
 from pika.adapters.blocking_connection import BlockingChannel
 
-from simulation.node.amqp_client import Message
+from simulation.node.amqp_client import ReceivedMessage
 from simulation.node.checker import Violation
 from simulation.node.history import CONFIRMED
 from simulation.node.world import id_of
@@ -64,7 +64,7 @@ class DeadLetterConsumer(Consumer):
         self._run = run
         self._sources = {source.queue: source for source in run.sources}
 
-    def on_message(self, message: Message) -> None:
+    def on_message(self, message: ReceivedMessage) -> None:
         """Anything but one plain death of expiry is a broken promise."""
         super().on_message(message)
         publish = self.clients.history.publishes.get(id_of(message.body))

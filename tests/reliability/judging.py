@@ -5,7 +5,7 @@ from typing import Final
 
 from simulation.node.checker import Tolerance, Violation, check
 from simulation.node.history import RETURNED, History
-from simulation.node.topology import QueuePlan, Topology
+from simulation.node.topology import QueuePlan, RunTopology
 
 # How soon after the last fault a client has to be answered: no measure of speed, machines may be busy.
 ANSWERED_WITHIN_MS: Final = 30_000
@@ -18,7 +18,7 @@ def judge(history: History, queues: Sequence[str], proven: Mapping[int, int]) ->
     gets what they hold already; first deliveries to a consumer come in the order of publishing; nothing comes that was
     not published, or comes changed; some time after the last fault every client is answered.
     """
-    topology = Topology.of([QueuePlan(queue) for queue in queues])
+    topology = RunTopology.of([QueuePlan(queue) for queue in queues])
     return [
         *check(history, topology, Tolerance(settle_ms=ANSWERED_WITHIN_MS)),
         *_returned(history),

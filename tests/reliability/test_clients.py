@@ -3,7 +3,7 @@
 import pytest
 from pamqp import body, commands, frame, header
 
-from simulation.node.amqp_client import AmqpClient, Message
+from simulation.node.amqp_client import AmqpClient, ReceivedMessage
 
 DELIVERED = b"x" * 1_000
 
@@ -23,7 +23,7 @@ def octets_of_a_broker() -> bytes:
 @pytest.mark.parametrize("step", [1, 3, 7, 8, 100, 1_000, 1 << 20])
 def test_it_does_not_matter_where_a_read_ends(step: int) -> None:
     octets = octets_of_a_broker()
-    messages: list[Message] = []
+    messages: list[ReceivedMessage] = []
     client = AmqpClient(lambda sent: None, lambda answer: None, lambda error: None)
     client.on_message = messages.append
     for start in range(0, len(octets), step):

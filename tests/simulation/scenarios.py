@@ -7,17 +7,17 @@ from dataclasses import replace
 from simulation.cluster.events import SECOND_US
 from simulation.cluster.faults import Fault
 from simulation.node.run import Simulation
-from simulation.node.scenario import Scenario, draw_scenario
+from simulation.node.scenario import NodeScenario, draw_scenario
 from simulation.simulators import CLUSTERS
 
 
-def run(scenario: Scenario) -> Simulation:
+def run(scenario: NodeScenario) -> Simulation:
     simulation = Simulation(scenario)
     CLUSTERS.kept(simulation)
     return simulation
 
 
-def three_nodes(first_seed: int) -> Scenario:
+def three_nodes(first_seed: int) -> NodeScenario:
     """The first scenario from this seed on that has three nodes, without its faults."""
     seed = first_seed
     while len(draw_scenario(seed).nodes) != 3:

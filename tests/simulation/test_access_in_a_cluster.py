@@ -14,7 +14,7 @@ from mayfly.node.catalog import DeleteUser, PutUser, SetPermissions
 from simulation.cluster import faults
 from simulation.cluster.events import MILLISECOND_US, SECOND_US
 from simulation.cluster.randomness import stream
-from simulation.node.amqp_client import AmqpClient, Refused
+from simulation.node.amqp_client import AmqpClient, BrokerRefused
 from simulation.node.run import Simulation
 from simulation.node.sockets import Wire
 from tests.simulation.catalog_changes import once_founded, run, submit
@@ -29,7 +29,7 @@ class Visitor:
     def __init__(self, simulation: Simulation, node: int, user: str = "u") -> None:
         self.node = node
         self.ready = False
-        self.ends: list[Refused | None] = []
+        self.ends: list[BrokerRefused | None] = []
         queue = simulation.queue
         self._wire = Wire(queue, stream(1, f"visitor {node} {queue.now_us}"), 300)
         self._wire.client_broken = lambda: self._client.broken()

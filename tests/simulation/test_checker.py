@@ -24,20 +24,20 @@ from simulation.node.history import (
     ROLLED_BACK,
     Attachment,
     Cancel,
-    Death,
+    CountedDeath,
     Decision,
     Delivery,
     Disappearance,
-    Exchange,
     History,
     Publish,
     Removal,
     Renewal,
+    Trade,
 )
-from simulation.node.topology import QueuePlan, Topology
+from simulation.node.topology import QueuePlan, RunTopology
 
 SECOND = 1_000_000
-TOPOLOGY = Topology.of(
+TOPOLOGY = RunTopology.of(
     [
         QueuePlan("plain"),
         QueuePlan("timed", message_ttl_ms=1_000),
@@ -87,7 +87,7 @@ def delivered(
     settled: str = "",
     source_clock_ms: int = -1,
 ) -> Delivery:
-    deaths = tuple(Death(queue, reason, 1) for queue in reversed(path[:-1]))
+    deaths = tuple(CountedDeath(queue, reason, 1) for queue in reversed(path[:-1]))
     delivery = Delivery(int(at_s * SECOND), path[-1], message_id, holder, redelivered, deaths)
     delivery.draining = holder == "drain"
     delivery.settled = settled
@@ -420,7 +420,7 @@ class TestTransactions:
         places = ((2, "plain"), (3, "dead"), (4, "dead"))
         given = [published(number, queue, outcome=outcome) for number, queue in places]
         made = history(published(1, "plain", at_s=0.5), *given)
-        made.exchanges = [Exchange("plain", None, 1, ()), Exchange("plain", 1, 2, (3, 4))]
+        made.exchanges = [Trade("plain", None, 1, ()), Trade("plain", 1, 2, (3, 4))]
         taken = delivered(1, "plain", at_s=1, holder="trader", settled=ACK)
         made.deliveries = [taken, *deliveries]
         return rules(made)
@@ -480,7 +480,7 @@ def test_d6_who_has_a_message_gets_it_again_only_after_its_node_lost_its_session
         assert ("duplicate" in rules(made)) == expected, (node, shard, lost_s)
 
 
-AWAITED = Topology.of([QueuePlan("awaited", allow_schedule=True)])
+AWAITED = RunTopology.of([QueuePlan("awaited", allow_schedule=True)])
 
 
 def cancelled(outcome: str, at_s: float, *messages: Delivery, delay_ms: int = 5_000) -> list[str]:

@@ -11,7 +11,7 @@ from simulation.cluster.events import MILLISECOND_US, SECOND_US
 from simulation.node.moves import draw_moves
 from simulation.node.nodes import SimulatedNode
 from simulation.node.run import Simulation
-from simulation.node.scenario import Scenario, draw_scenario
+from simulation.node.scenario import NodeScenario, draw_scenario
 from tests.simulation.catalog_changes import once_founded, run, submit
 
 LOOK_EVERY_US = 20 * MILLISECOND_US
@@ -19,7 +19,7 @@ GOES = 5
 MORE_SHARDS = 2
 
 
-def five_nodes(first_seed: int, replace_after_ms: int) -> Scenario:
+def five_nodes(first_seed: int, replace_after_ms: int) -> NodeScenario:
     """The first scenario from this seed on with five nodes, of which one is down for six seconds; nothing else ails."""
     seed = first_seed
     while len(draw_scenario(seed).nodes) != GOES:

@@ -18,10 +18,10 @@ from simulation.node.history import (
     Attachment,
     Disappearance,
     History,
+    LeaseUse,
     Life,
     Renewal,
     Sent,
-    Use,
 )
 from simulation.node.lease_edges import plan as edges
 from simulation.node.lease_edges.course import EdgeRun
@@ -141,7 +141,7 @@ def history_of(gone_us: int | None = 2_000_000) -> tuple[History, EdgePlan]:
     history.lives[1] = Life("edge0", 1, 1, 900_000, gone_us, "expired")
     history.leading.append((500_000, 1, 1, True))
     history.established.append((500_000, 1, 1, True))
-    history.uses.append(Use("edge0", edges.PASSIVE, 1_000_000, 1_001_000, OK))
+    history.uses.append(LeaseUse("edge0", edges.PASSIVE, 1_000_000, 1_001_000, OK))
     history.renewals.append(Renewal("edge0", "passive", 1_000_000, 1_001_000))
     if gone_us is not None:
         history.disappearances.append(Disappearance("edge0", 1, gone_us, "expired"))
@@ -187,14 +187,14 @@ def test_the_judge_sees_answers_that_do_not_fit() -> None:
         ("541 what?", 1_950_000, "unanswered"),
     ):
         history, plan = history_of()
-        history.uses.append(Use("edge0", edges.GET, 1_940_000, completed_us, answer))
+        history.uses.append(LeaseUse("edge0", edges.GET, 1_940_000, completed_us, answer))
         assert rule in rules_of(history, plan), answer
 
 
 def test_the_judge_sees_consumers_that_lose_their_queue() -> None:
     """RULES L3, L5."""
     history, plan = history_of()
-    use = Use("edge0", edges.ATTACH, 1_100_000, 1_101_000, OK)
+    use = LeaseUse("edge0", edges.ATTACH, 1_100_000, 1_101_000, OK)
     history.uses.append(use)
     history.attachments.append(Attachment("edge0", "edge0", 1_100_000, 1_101_000))
     assert "L3" in rules_of(history, plan)

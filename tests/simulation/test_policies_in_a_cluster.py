@@ -14,7 +14,7 @@ from simulation.cluster import faults
 from simulation.cluster.events import SECOND_US
 from simulation.cluster.faults import Fault
 from simulation.node.run import Simulation
-from simulation.node.scenario import Scenario
+from simulation.node.scenario import NodeScenario
 from tests.simulation.catalog_changes import once_founded, run, submit
 from tests.simulation.scenarios import at, three_nodes
 
@@ -60,7 +60,7 @@ def test_effective_within_a_second_on_every_node() -> None:
     assert checked == [1, 2, 3, 4, 5]
 
 
-def chaos(scenario: Scenario, plan: list[Fault], seed: int) -> Simulation:
+def chaos(scenario: NodeScenario, plan: list[Fault], seed: int) -> Simulation:
     """A cluster whose policies change at random moments on random nodes, under faults."""
     simulation = Simulation(replace(scenario, plan=tuple(plan), changes=()))
     random = Random(seed)

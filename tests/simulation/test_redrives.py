@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from simulation.cluster import faults
-from simulation.node.scenario import Scenario
+from simulation.node.scenario import NodeScenario
 from tests.simulation.scenarios import at, run, three_nodes
 
 LEADERS = 5
 """Of one shard, at least."""
 
 
-def redriving(seed: int) -> Scenario:
+def redriving(seed: int) -> NodeScenario:
     return replace(three_nodes(seed), redrives=True, changes=(), growth=())
 
 

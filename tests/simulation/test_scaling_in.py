@@ -9,7 +9,7 @@ import pytest
 from mayfly.node.catalog import RemoveMember
 from simulation.cluster.events import MILLISECOND_US, SECOND_US
 from simulation.node.run import Simulation
-from simulation.node.scenario import Scenario, draw_scenario
+from simulation.node.scenario import NodeScenario, draw_scenario
 from tests.simulation.catalog_changes import once_founded, run, submit
 
 LOOK_EVERY_US = 10 * MILLISECOND_US
@@ -18,7 +18,7 @@ WITHIN_US = 4 * SECOND_US
 every 250 ms, and a barrier."""
 
 
-def _five_nodes(first_seed: int) -> Scenario:
+def _five_nodes(first_seed: int) -> NodeScenario:
     """The first scenario from this seed on with five nodes, without faults and other changes."""
     seed = first_seed
     while len(draw_scenario(seed).nodes) != 5:

@@ -11,7 +11,7 @@ import pytest
 from mayfly.cluster.log.batch import StoredSnapshot, WriteBatch
 from mayfly.cluster.raft import SnapshotMetadata
 from simulation.cluster import faults
-from simulation.cluster.clocks import EPOCH_MS, MachineClock, ProcessClock
+from simulation.cluster.clocks import EPOCH_MS, MachineClock, SimulatedProcessClock
 from simulation.cluster.cluster import SimulatedCluster
 from simulation.cluster.events import MILLISECOND_US, SECOND_US, EndlessRun, EventQueue
 from simulation.cluster.machine import Machine
@@ -96,14 +96,14 @@ class TestRandomness:
 class TestClocks:
     def test_a_step_reaches_a_process_only_by_a_restart(self) -> None:
         machine = MachineClock(offset_us=5_000)
-        before = ProcessClock(machine, 0)
+        before = SimulatedProcessClock(machine, 0)
         machine.step(-3_600 * SECOND_US)
-        after = ProcessClock(machine, SECOND_US)
+        after = SimulatedProcessClock(machine, SECOND_US)
         assert before.now_ms(2 * SECOND_US) == EPOCH_MS + 2_005
         assert after.now_ms(2 * SECOND_US) == EPOCH_MS + 2_005 - 3_600_000
 
     def test_drift(self) -> None:
-        fast = ProcessClock(MachineClock(drift_ppm=200), 0)
+        fast = SimulatedProcessClock(MachineClock(drift_ppm=200), 0)
         assert fast.error_ms(1_000 * SECOND_US) == 200
 
 

@@ -18,8 +18,8 @@ from mayfly.cluster.raft import (
     EntryType,
     MessageType,
     RaftMessage,
+    RecordedStep,
     StateType,
-    Step,
 )
 from simulation.cluster.raft_group import RaftGroup
 from simulation.cluster.raft_scenario import RaftScenario
@@ -33,12 +33,12 @@ class EnoughRecorded(Exception):
     """The trace is as long as it was to be; the run is not needed any more."""
 
 
-def recorded_steps(scenario: RaftScenario, most: int) -> list[Step]:
+def recorded_steps(scenario: RaftScenario, most: int) -> list[RecordedStep]:
     """The first `most` steps of a run. What is wrong with it is left to the specification to find, so a run that ends
     with an error is recorded up to there."""
-    steps: list[Step] = []
+    steps: list[RecordedStep] = []
 
-    def record(step: Step) -> None:
+    def record(step: RecordedStep) -> None:
         steps.append(step)
         if len(steps) >= most:
             raise EnoughRecorded
@@ -78,7 +78,7 @@ class _Member:
 class TracedRun:
     """One run: its messages and configurations by number, and its lines."""
 
-    def __init__(self, steps: list[Step], pre_vote: bool, name: str) -> None:
+    def __init__(self, steps: list[RecordedStep], pre_vote: bool, name: str) -> None:
         self.name = name
         self.pre_vote = pre_vote
         self.nodes = 1 + max((step.node for step in steps), default=1)
@@ -157,7 +157,7 @@ class TracedRun:
     def _add_use(self, name: str, node: int, message: RaftMessage) -> None:
         self.lines.append(Line(name, node, message=self._message(message)))
 
-    def _add_step(self, step: Step, started: bool) -> None:
+    def _add_step(self, step: RecordedStep, started: bool) -> None:
         node = step.node
         member = self._members.setdefault(node, _Member())
         if step.what == "start":
@@ -182,11 +182,11 @@ class TracedRun:
         self._add_rest(member, step)
         self._remember(member, step)
 
-    def _remember(self, member: _Member, step: Step) -> None:
+    def _remember(self, member: _Member, step: RecordedStep) -> None:
         member.role, member.term = step.after.role, step.after.term
         member.applied = max(member.applied, step.after.applied)
 
-    def _add_message(self, member: _Member, step: Step, message: RaftMessage) -> None:
+    def _add_message(self, member: _Member, step: RecordedStep, message: RaftMessage) -> None:
         """What a message did: it was heard of a term, and it was taken."""
         node, after, kind = step.node, step.after, kind_of(message)
         if message.term > member.term and kind not in ("prevote", "pregrant") and after.term >= message.term:
@@ -226,7 +226,7 @@ class TracedRun:
             member.matched[message.from_] = message.index
             self._add_use("accepted", node, message)
 
-    def _add_written(self, member: _Member, step: Step) -> None:
+    def _add_written(self, member: _Member, step: RecordedStep) -> None:
         """The end of a write: promises leave, and the own ones are heard."""
         if member.writing is None:
             return
@@ -241,7 +241,7 @@ class TracedRun:
                 self._add_accepted(member, step.node, own)
         member.writing = None
 
-    def _add_passages(self, member: _Member, step: Step) -> None:
+    def _add_passages(self, member: _Member, step: RecordedStep) -> None:
         """From one role to another, and what a leader appends."""
         node, after = step.node, step.after
         own = [each for each in step.promised if each.to == node]
@@ -269,7 +269,7 @@ class TracedRun:
         if after.role == StateType.LEADER and after.commit > step.before.commit:
             self._add("commit", node, f",{after.commit}")
 
-    def _add_rest(self, member: _Member, step: Step) -> None:
+    def _add_rest(self, member: _Member, step: RecordedStep) -> None:
         """What was said and promised, a write that begins, reads, and what the member is now."""
         node = step.node
         if step.what != "resign":
@@ -294,7 +294,7 @@ class TracedRun:
         if step.after != step.before or step.members is not None:
             self._add_standing(step)
 
-    def _add_sayings(self, step: Step) -> None:
+    def _add_sayings(self, step: RecordedStep) -> None:
         self._add_saying(step.node, step.said)
 
     def _add_saying(self, node: int, messages: list[RaftMessage]) -> None:
@@ -302,7 +302,7 @@ class TracedRun:
         if numbers:
             self.lines.append(Line("say", node, messages=numbers))
 
-    def _add_standing(self, step: Step) -> None:
+    def _add_standing(self, step: RecordedStep) -> None:
         after = step.after
         members = 0 if step.members is None else self._configuration(step.members)
         self._add(
@@ -403,6 +403,6 @@ def _truth(value: bool) -> str:
     return "TRUE" if value else "FALSE"
 
 
-def _stored(step: Step) -> tuple[int, ...]:
+def _stored(step: RecordedStep) -> tuple[int, ...]:
     after = step.after
     return after.term, after.vote, after.commit, after.last_index, after.last_term

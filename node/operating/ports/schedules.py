@@ -10,7 +10,7 @@ MOST_LISTED: Final = 1000
 """Messages of one listing."""
 
 
-class Waiting(NamedTuple):
+class WaitingPlace(NamedTuple):
     """In which queue, or for which delayed exchange."""
 
     kind: Literal["queue", "exchange"]
@@ -37,8 +37,8 @@ class SchedulePort(Protocol):
     """Who asks is a user with rights: to list takes reading from the queue or exchange, to change writing to the
     exchange by which a publisher would do it: the default one for a queue. Raises ValueError for what can't be."""
 
-    async def scheduled(self, user: AnyUser, where: Waiting, wish: ScheduledWish) -> Answer:
+    async def scheduled(self, user: AnyUser, where: WaitingPlace, wish: ScheduledWish) -> Answer:
         """`messages`, and `next` if there are more."""
 
-    async def change(self, user: AnyUser, where: Waiting, message_id: str, due: tuple[str, int] | None) -> Answer:
+    async def change(self, user: AnyUser, where: WaitingPlace, message_id: str, due: tuple[str, int] | None) -> Answer:
         """Cancel what waits under an id, or have it due (`x-delay` or `x-deliver-at`, and ms); 404 if nothing waits."""

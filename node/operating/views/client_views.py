@@ -53,7 +53,7 @@ class HoldingConnection(NamedTuple):
     held: int
 
 
-class Part(NamedTuple):
+class ClientPart(NamedTuple):
     """Of what a connection has, so many from a place on."""
 
     key: str
@@ -80,7 +80,9 @@ class ClientViews:
         counted = [(each, _count(kind, each)) for each in connections]
         return [HoldingConnection(each.socket.name, each.name, count) for each, count in counted if count], further
 
-    def rows(self, kind: Kind, selection: ClientSelection, parts: list[Part]) -> tuple[list[Row], list[Part]]:
+    def rows(
+        self, kind: Kind, selection: ClientSelection, parts: list[ClientPart]
+    ) -> tuple[list[Row], list[ClientPart]]:
         """The rows of parts, in their order, as many as one answer may have; and which parts are left. In a connection
         they are in the order of its channels' numbers, and in a channel in that in which its consumers came."""
         rows: list[Row] = []
@@ -100,7 +102,7 @@ class ClientViews:
                     size_bytes += len(msgspec.msgpack.encode(row))
                 places += 1
                 if places >= AT_ONCE or size_bytes > _BYTES_AT_ONCE:
-                    rest = [Part(key, start + done, most - done)] if done < most else []
+                    rest = [ClientPart(key, start + done, most - done)] if done < most else []
                     return rows, rest + parts[number + 1 :]
         return rows, []
 

@@ -15,7 +15,7 @@ from mayfly.node.shard.trial import Trial, trial_steps
 Rows = list[dict[str, object]]
 
 
-class Ahead(NamedTuple):
+class QueueOutlook(NamedTuple):
     """Of one queue, in the order of the windows: `node.shard.outlook.Outlook`."""
 
     expire: list[int]
@@ -41,7 +41,7 @@ class AheadPart(NamedTuple):
     """Queues of a shard by their ids, without those to which nothing happens; `after`: look on behind this id, None for
     the end."""
 
-    queues: dict[int, Ahead]
+    queues: dict[int, QueueOutlook]
     after: int | None
 
 
@@ -55,7 +55,7 @@ def ahead_steps(
     if shard is None or not windows_ms:
         return
     now = shard_now(engine, shard, now_ms)
-    found: dict[int, Ahead] = {}
+    found: dict[int, QueueOutlook] = {}
     steps = 0
     ids = [id for id in shard.queues_ahead(now.time_ms + max(windows_ms), now.led_ms + max(windows_ms)) if id > after]
     for id in ids:
@@ -80,8 +80,8 @@ def _is_anything(outlook: Outlook) -> bool:
     return any(outlook.expire) or any(outlook.due) or any(outlook.retried) or any(outlook.lease_ends)
 
 
-def _ahead(outlook: Outlook) -> Ahead:
-    return Ahead(
+def _ahead(outlook: Outlook) -> QueueOutlook:
+    return QueueOutlook(
         outlook.expire, outlook.due, outlook.retried, outlook.lease_ends, outlook.lease_ends_in_ms, outlook.time_ms
     )
 

@@ -7,7 +7,7 @@ from mayfly.node.broker.access_counts import CHANNELS_OF_USER, CONNECTIONS_OF_US
 from mayfly.node.catalog.exchange import EXCHANGE_TYPES
 from mayfly.node.duties.alarms import DISK, MEMORY, NAMES
 from mayfly.node.engine.engine import Engine
-from mayfly.node.operating.views.queue_counts import QueueCounts, shard_here
+from mayfly.node.operating.views.queue_counts import QueueViewCounts, shard_here
 from mayfly.node.version import VERSION
 
 _RATES_MODE: Final = "basic"
@@ -92,7 +92,7 @@ class TotalsOfUser:
         self._ready = 0
         self._held = 0
 
-    def add(self, queues: int, counts: Iterable[QueueCounts]) -> None:
+    def add(self, queues: int, counts: Iterable[QueueViewCounts]) -> None:
         """So many queues are in the vhosts, and in those of which it is known there is so much."""
         self._objects["queues"] += queues
         for each in counts:

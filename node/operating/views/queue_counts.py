@@ -8,7 +8,7 @@ from mayfly.node.operating.views.sampled_rates import ALWAYS_CHANGED
 from mayfly.node.shard.shard import Shard
 
 
-class QueueCounts(NamedTuple):
+class QueueViewCounts(NamedTuple):
     """Of one queue: messages, bytes of bodies, consumers."""
 
     ready: int
@@ -40,13 +40,13 @@ def shard_here(engine: Engine, shard_id: int) -> Shard | None:
     return own if shard_id == own.shard_id else engine.shards.get(shard_id)
 
 
-def counts_of(shard: Shard, queues: Iterable[int]) -> dict[int, QueueCounts]:
+def counts_of(shard: Shard, queues: Iterable[int]) -> dict[int, QueueViewCounts]:
     """By queue id; those that the shard does not have yet, or any more, are left out."""
     found = {}
     for id in queues:
         it = shard.queue_statistics(id)
         if it is not None:
-            found[id] = QueueCounts(
+            found[id] = QueueViewCounts(
                 it.ready, it.ready_bytes, it.unacknowledged, it.unacknowledged_bytes, it.consumers
             )
     return found

@@ -12,7 +12,7 @@ from mayfly.node.engine.engine import Engine
 from mayfly.node.numbers import CATALOG_GROUP
 from mayfly.node.operating.ports.metrics import Histogram, Metric, Sample
 from mayfly.node.operating.views.lanes import lane_steps
-from mayfly.node.operating.views.queue_counts import QueueCounts
+from mayfly.node.operating.views.queue_counts import QueueViewCounts
 from mayfly.node.operating.views.queue_views import policies_of
 from mayfly.node.operating.views.rabbitmq_metrics import queue_totals
 from mayfly.node.operating.views.shard_clocks import shard_now
@@ -167,7 +167,7 @@ def expiry_lag_ms(engine: Engine, shard: Shard, now_ms: int) -> int:
 
 
 def managed_queue(
-    engine: Engine, record: QueueRecord, counts: QueueCounts | None, in_full: bool = True
+    engine: Engine, record: QueueRecord, counts: QueueViewCounts | None, in_full: bool = True
 ) -> dict[str, Any]:
     """One queue as RabbitMQ's management API shows it; without `counts` what the catalog says of it, and not `in_full`
     how many messages there are besides.

@@ -8,7 +8,7 @@ from mayfly.node.shard.holders import enter_holder
 from mayfly.node.shard.packing import NUMBER_BYTES, pack_numbers, unpack_numbers
 from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.snapshot.message_columns import MessageColumns, MessagesReading
-from mayfly.node.shard.snapshot.pace import Pace
+from mayfly.node.shard.snapshot.pace import WorkPace
 from mayfly.node.shard.state import State
 
 _ATTACHED: Final = 1
@@ -48,7 +48,7 @@ def _window_row(holder: Holder) -> list[int]:
     return [holder.window_bytes, holder.given_bytes, holder.taken_bytes] if holder.window_bytes else []
 
 
-def restore_holder(state: State, queue: Queue, row: Any, pace: Pace) -> Iterator[None]:
+def restore_holder(state: State, queue: Queue, row: Any, pace: WorkPace) -> Iterator[None]:
     """Put the holder of a ``holder_row`` into its queue, and count it there."""
     (
         node, incarnation, holder_id, order, flags, prefetch, priority, last_delivery_id, first_held,

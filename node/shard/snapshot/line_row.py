@@ -18,7 +18,7 @@ from mayfly.node.shard.snapshot.message_columns import (
     columns_at,
     with_acquired,
 )
-from mayfly.node.shard.snapshot.pace import Pace
+from mayfly.node.shard.snapshot.pace import WorkPace
 from mayfly.node.shard.state import State
 
 _WAYS: Final[dict[int, int | bool]] = {NOT_SENT: False, FAILED: True, GIVEN_BACK: GIVEN_BACK}
@@ -66,7 +66,7 @@ class LineReading:
         self.body_bytes = 0
         self.counts_references = counts_references
 
-    def read(self, state: State, row: Any, pace: Pace) -> Iterator[None]:
+    def read(self, state: State, row: Any, pace: WorkPace) -> Iterator[None]:
         """Read it, with pauses, and count its references."""
         front_row, pieces, back_row, *soonest_ms = row
         front, back = MessagesReading(self.counts_references), MessagesReading(self.counts_references)

@@ -9,7 +9,7 @@ from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.message import Message
 from mayfly.node.shard.packed import COLUMNS, COLUMNS_WITHOUT_ACQUIRED, DELIVERY_COUNT, numbers_of
 from mayfly.node.shard.snapshot.columns import Column, column_piece, rows_of
-from mayfly.node.shard.snapshot.pace import LIST_COSTS, Pace
+from mayfly.node.shard.snapshot.pace import LIST_COSTS, WorkPace
 from mayfly.node.shard.state import State
 
 MOST_ALIKE: Final = 1 << 20
@@ -89,7 +89,7 @@ class MessagesReading:
         """How many have a deadline."""
         self.body_bytes = 0
 
-    def read(self, state: State, row: Any, pace: Pace) -> Iterator[None]:
+    def read(self, state: State, row: Any, pace: WorkPace) -> Iterator[None]:
         """Read them, with pauses, and count their references to their entries."""
         count = rows_of(row, columns_at(state.level))
         if count > MOST_ALIKE and all(isinstance(column, int) for column in row[1:]):

@@ -8,7 +8,7 @@ from mayfly.node.shard.outbox import ALL_REASONS, Death, Lane, Outbox
 from mayfly.node.shard.settings import ShardQueueSettings, decode_settings, encode_settings
 from mayfly.node.shard.snapshot.columns import column_of, column_piece, rows_of
 from mayfly.node.shard.snapshot.message_columns import MessageColumns, MessagesReading
-from mayfly.node.shard.snapshot.pace import Pace
+from mayfly.node.shard.snapshot.pace import WorkPace
 from mayfly.node.shard.state import State
 
 _DEATH_COLUMNS: Final = 5
@@ -73,7 +73,7 @@ def _deaths_row(
     ]
 
 
-def restore_outbox(state: State, row: Any, pace: Pace) -> Iterator[None]:
+def restore_outbox(state: State, row: Any, pace: WorkPace) -> Iterator[None]:
     """Fill the state's outbox from an ``outbox_row``, with pauses."""
     next_sequence, counters, table, unrouted, parked, lanes = row
     outbox = state.outbox
@@ -109,7 +109,7 @@ class _Deaths:
     def __init__(self) -> None:
         self.deaths: list[Death] = []
 
-    def read(self, state: State, row: Any, settings: "list[ShardQueueSettings]", pace: Pace) -> Iterator[None]:
+    def read(self, state: State, row: Any, settings: "list[ShardQueueSettings]", pace: WorkPace) -> Iterator[None]:
         """Read them, with pauses."""
         numbers, packed = row
         read = MessagesReading()

@@ -8,7 +8,7 @@ LIST_COSTS: Final = 16
 """However few messages are in a list, it takes as long as so many."""
 
 
-class Pace:
+class WorkPace:
     """When it is time for a pause, by work in messages."""
 
     def __init__(self, per_step: int) -> None:

@@ -17,7 +17,7 @@ from mayfly.node.shard.settings import ShardQueueSettings
 from mayfly.node.shard.snapshot.holder_row import holder_row, restore_holder
 from mayfly.node.shard.snapshot.line_row import LineReading, line_row, retiming_row
 from mayfly.node.shard.snapshot.message_columns import MessageColumns
-from mayfly.node.shard.snapshot.pace import Pace
+from mayfly.node.shard.snapshot.pace import WorkPace
 from mayfly.node.shard.snapshot.schedule_row import restore_schedule, schedule_row
 from mayfly.node.shard.snapshot.stream_row import restore_stream, stream_row
 from mayfly.node.shard.state import State
@@ -69,7 +69,7 @@ def _special_rows(queue: Queue, columns: MessageColumns) -> list[object]:
 
 
 def restore_queue(
-    state: State, row: Any, table: "list[tuple[bytes, ShardQueueSettings]]", pace: Pace
+    state: State, row: Any, table: "list[tuple[bytes, ShardQueueSettings]]", pace: WorkPace
 ) -> Iterator[None]:
     """Put the queue of a ``queue_row`` into the state, and arm its timers. ``table``: all terms, as bytes and read."""
     (

@@ -3,7 +3,7 @@
 import msgspec
 
 from mayfly.node.shard.errors import ShardError
-from mayfly.node.shard.snapshot.pace import MESSAGES_PER_STEP, Pace
+from mayfly.node.shard.snapshot.pace import MESSAGES_PER_STEP, WorkPace
 from mayfly.node.shard.snapshot.state_row import restore_state
 from mayfly.node.shard.state import State
 
@@ -19,7 +19,7 @@ class RestoreInSteps:
     """Fills a new state from a ``snapshot``, in steps."""
 
     def __init__(self, state: State, data: bytes, messages_per_step: int) -> None:
-        self._work = restore_state(state, data, Pace(messages_per_step))
+        self._work = restore_state(state, data, WorkPace(messages_per_step))
 
     def step(self) -> bool:
         """Read some messages; whether these were the last. ShardError when it is no snapshot (the state is then of no

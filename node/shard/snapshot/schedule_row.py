@@ -8,7 +8,7 @@ from mayfly.node.shard.message_id import DIGEST_BYTES, NO_DIGEST
 from mayfly.node.shard.schedule import Schedule
 from mayfly.node.shard.snapshot.line_row import LineReading, line_row
 from mayfly.node.shard.snapshot.message_columns import MessageColumns, MessagesReading
-from mayfly.node.shard.snapshot.pace import Pace
+from mayfly.node.shard.snapshot.pace import WorkPace
 from mayfly.node.shard.state import State
 
 
@@ -19,7 +19,7 @@ def schedule_row(schedule: Schedule, columns: MessageColumns) -> list[object]:
 
 
 def restore_schedule(
-    state: State, schedule: Schedule, row: Any, pace: Pace, counts_references: bool = True
+    state: State, schedule: Schedule, row: Any, pace: WorkPace, counts_references: bool = True
 ) -> Iterator[None]:
     """Fill a new schedule from a `schedule_row`, with pauses. Without ``counts_references`` it has messages without
     content. ShardError where the digests are not those of the messages."""

@@ -22,7 +22,7 @@ from mayfly.node.shard.settings import decode_settings, decode_terms, encode_set
 from mayfly.node.shard.snapshot.line_row import LineReading, line_row
 from mayfly.node.shard.snapshot.message_columns import MessageColumns
 from mayfly.node.shard.snapshot.outbox_row import outbox_row, restore_outbox
-from mayfly.node.shard.snapshot.pace import LIST_COSTS, Pace
+from mayfly.node.shard.snapshot.pace import LIST_COSTS, WorkPace
 from mayfly.node.shard.snapshot.queue_row import queue_row, restore_queue
 from mayfly.node.shard.state import State
 from mayfly.node.shard.tombstone import GONE_FOR, Tombstone
@@ -76,7 +76,7 @@ def _version(state: State) -> int:
     return SHARD_SNAPSHOT_WITHOUT_LEVEL if has_windows else SHARD_SNAPSHOT_WITHOUT_WINDOWS
 
 
-def restore_state(state: State, data: bytes, pace: Pace) -> Iterator[None]:
+def restore_state(state: State, data: bytes, pace: WorkPace) -> Iterator[None]:
     """Fill a new state from a snapshot's bytes, with a pause after each step."""
     row = msgspec.msgpack.decode(data)
     if row[0] not in _VERSIONS:

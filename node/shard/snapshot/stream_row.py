@@ -7,7 +7,7 @@ from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.packed import PRIORITY, STREAM_OFFSET, Packed
 from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.snapshot.message_columns import MessageColumns
-from mayfly.node.shard.snapshot.pace import Pace
+from mayfly.node.shard.snapshot.pace import WorkPace
 from mayfly.node.shard.snapshot.schedule_row import restore_schedule, schedule_row
 from mayfly.node.shard.state import State
 from mayfly.node.shard.stream import Stream
@@ -31,7 +31,7 @@ def stream_row(stream: Stream, columns: MessageColumns) -> list[object]:
     return row
 
 
-def restore_stream(state: State, queue: Queue, stream: Stream, row: Any, pace: Pace) -> Iterator[None]:
+def restore_stream(state: State, queue: Queue, stream: Stream, row: Any, pace: WorkPace) -> Iterator[None]:
     """Become what a `stream_row` says, once the queue has its messages and its holders, of which those that wait are
     in their bands."""
     stream.next_offset, places = row[:_TIMES]
@@ -53,7 +53,9 @@ def restore_stream(state: State, queue: Queue, stream: Stream, row: Any, pace: P
             stream.idle[holder.order] = holder
 
 
-def _restore_keys(queue: Queue, keys: StreamKeys, names: list[bytes], next_number: int, pace: Pace) -> Iterator[None]:
+def _restore_keys(
+    queue: Queue, keys: StreamKeys, names: list[bytes], next_number: int, pace: WorkPace
+) -> Iterator[None]:
     """The index, from the marks of the messages."""
     line = queue.ready
     for message in line.items[line.head :]:

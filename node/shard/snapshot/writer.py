@@ -10,14 +10,14 @@ from mayfly.node.shard.state import State
 
 def snapshot(state: State) -> bytes:
     """The state between two entries, as bytes."""
-    making = SnapshotInSteps(state, MESSAGES_PER_STEP)
+    making = ShardSnapshotInSteps(state, MESSAGES_PER_STEP)
     while True:
         data = making.step()
         if data is not None:
             return data
 
 
-class SnapshotInSteps:
+class ShardSnapshotInSteps:
     """A snapshot of the state as it is now, made in steps; entries may be applied between them."""
 
     def __init__(self, state: State, messages_per_step: int) -> None:

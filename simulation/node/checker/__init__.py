@@ -14,7 +14,7 @@ from simulation.node.checker.streams import check_streams
 from simulation.node.checker.tolerance import Tolerance
 from simulation.node.checker.transactions import check_transactions
 from simulation.node.history import History
-from simulation.node.topology import Topology
+from simulation.node.topology import RunTopology
 from simulation.simulator import Violation
 
 __all__ = [
@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 
-def check(history: History, topology: Topology, tolerance: Tolerance) -> list[Violation]:
+def check(history: History, topology: RunTopology, tolerance: Tolerance) -> list[Violation]:
     """Every broken promise of a finished run, in a fixed order; an empty list is what one wants to see."""
     return [
         *check_invented(history, topology),

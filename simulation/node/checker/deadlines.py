@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from simulation.node.checker.tolerance import Tolerance
 from simulation.node.history import CONFIRMED, EXPIRED, REQUEUE, Delivery, History, Publish
-from simulation.node.topology import Topology
+from simulation.node.topology import RunTopology
 from simulation.simulator import Violation
 
 
@@ -23,7 +23,7 @@ def check_decisions(history: History) -> list[Violation]:
     ]
 
 
-def check_early(history: History, topology: Topology, tolerance: Tolerance) -> list[Violation]:
+def check_early(history: History, topology: RunTopology, tolerance: Tolerance) -> list[Violation]:
     """No message is dead of its TTL before that has passed (RULES T5), judged twice: on the clock of the
     shard it died in, exactly; and in true time, as far as clocks may jump.
     """
@@ -58,7 +58,7 @@ def check_early(history: History, topology: Topology, tolerance: Tolerance) -> l
     return violations
 
 
-def check_due(history: History, topology: Topology, tolerance: Tolerance) -> list[Violation]:
+def check_due(history: History, topology: RunTopology, tolerance: Tolerance) -> list[Violation]:
     """No message comes before it is due (RULES S1, S3), judged as `check_early` does; and what was published later on
     the same channel, and is due later or at the same time, does not overtake it (S2).
     """
@@ -94,7 +94,7 @@ def check_due(history: History, topology: Topology, tolerance: Tolerance) -> lis
     return violations
 
 
-def check_retries(history: History, topology: Topology) -> list[Violation]:
+def check_retries(history: History, topology: RunTopology) -> list[Violation]:
     """What a client gave back comes no sooner than its queue's retries do, on the clock of the shard (RULES S5).
 
     Where the node of that client lost its session later, the message may have come back before its client knew.
@@ -121,7 +121,7 @@ def check_retries(history: History, topology: Topology) -> list[Violation]:
     return violations
 
 
-def check_late(history: History, topology: Topology, tolerance: Tolerance) -> list[Violation]:
+def check_late(history: History, topology: RunTopology, tolerance: Tolerance) -> list[Violation]:
     """In a calm cluster nothing is delivered noticeably after its time in true time either, and what has
     expired is in its dead-letter queue promptly (RULES T7): judged on messages that were published after
     the calm.
@@ -154,7 +154,7 @@ def check_late(history: History, topology: Topology, tolerance: Tolerance) -> li
     return violations
 
 
-def _ttl_ms(publish: Publish, topology: Topology, queue: str, first: bool) -> int | None:
+def _ttl_ms(publish: Publish, topology: RunTopology, queue: str, first: bool) -> int | None:
     """The lower of the queue's TTL and the message's own, which counts only where it was published (T3)."""
     queue_ttl_ms = topology.queues[queue].message_ttl_ms
     own_ttl_ms = publish.ttl_ms if first else None

@@ -14,11 +14,11 @@ from simulation.node.history import (
     Delivery,
     History,
 )
-from simulation.node.topology import Topology
+from simulation.node.topology import RunTopology
 from simulation.simulator import Violation
 
 
-def check_invented(history: History, topology: Topology) -> list[Violation]:
+def check_invented(history: History, topology: RunTopology) -> list[Violation]:
     """Each delivery is of a message that was published, unchanged, to where its path began; each step of the
     path follows a dead-letter route, for a reason that could have been (RULES D2, D3).
     """
@@ -35,7 +35,7 @@ def check_invented(history: History, topology: Topology) -> list[Violation]:
 
 
 def _fault_of(
-    delivery: Delivery, history: History, topology: Topology, rejected: set[tuple[int, tuple[str, ...]]]
+    delivery: Delivery, history: History, topology: RunTopology, rejected: set[tuple[int, tuple[str, ...]]]
 ) -> str:
     """Why this delivery can't be right; empty when it can."""
     publish = history.publishes.get(delivery.message_id)
@@ -71,7 +71,7 @@ def _fault_of(
     return ""
 
 
-def check_refused(history: History, topology: Topology, tolerance: Tolerance) -> list[Violation]:
+def check_refused(history: History, topology: RunTopology, tolerance: Tolerance) -> list[Violation]:
     """What is refused (nacked) in a calm cluster does not come from a queue that refuses, and comes from every other
     queue that it was routed to (RULES D2). In the chaos a nack may also mean that nobody knows.
     """
@@ -144,7 +144,7 @@ def _came_back(history: History, before: Delivery, delivery: Delivery) -> bool:
     )
 
 
-def check_order(history: History, topology: Topology) -> list[Violation]:
+def check_order(history: History, topology: RunTopology) -> list[Violation]:
     """First deliveries to one holder come in the order of publishing (FIFO), also by way of dead-letter
     queues (RULES D7) as long as nobody took messages from the queues they died in, which changes the
     order of death.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from mayfly.node.duties.shard_leader import LEASES_RECORDED_EVERY_MS
 from simulation.node.checker.leases import check_leases
 from simulation.node.checker.tolerance import Tolerance
-from simulation.node.history import BROKEN, NOT_FOUND, OK, History, Life, Use
+from simulation.node.history import BROKEN, NOT_FOUND, OK, History, LeaseUse, Life
 from simulation.node.lease_edges.plan import ATTACH, USES, EdgePlan
-from simulation.node.topology import QueuePlan, Topology
+from simulation.node.topology import QueuePlan, RunTopology
 from simulation.simulator import Violation
 
 DRIFT_PPM = 200
@@ -17,7 +17,7 @@ TOLERANCE = Tolerance(drift_ppm=DRIFT_PPM, early_ms=None)
 def check_edges(history: History, plan: EdgePlan) -> list[Violation]:
     """Every broken promise of a run at the edges, in a fixed order."""
     names = sorted({life.queue for life in history.lives.values()})
-    topology = Topology.of([QueuePlan(name, expires_ms=plan.expires_ms) for name in names])
+    topology = RunTopology.of([QueuePlan(name, expires_ms=plan.expires_ms) for name in names])
     return [
         *check_leases(history, topology, TOLERANCE),
         *check_charged(history, plan),
@@ -130,7 +130,7 @@ def check_gone(history: History) -> list[Violation]:
     return violations
 
 
-def _answered_by(life: Life, history: History) -> list[Use]:
+def _answered_by(life: Life, history: History) -> list[LeaseUse]:
     """The uses that this incarnation must have answered: those that were over before it went."""
     gone_us = history.ended_us if life.gone_us is None else life.gone_us
     return [
@@ -140,7 +140,7 @@ def _answered_by(life: Life, history: History) -> list[Use]:
     ]
 
 
-def _stays(life: Life, use: Use, shortest_us: int) -> bool:
+def _stays(life: Life, use: LeaseUse, shortest_us: int) -> bool:
     born_in_time = life.born_us <= use.completed_us
     return born_in_time and (life.gone_us is None or life.gone_us - use.invoked_us >= shortest_us)
 
@@ -176,7 +176,7 @@ def _lives(lives: list[Life]) -> str:
     return "; ".join(f"from {life.born_us / 1e6:.6f}s, {_name(life)}" for life in lives)
 
 
-def _text(use: Use) -> str:
+def _text(use: LeaseUse) -> str:
     return (
         f"{use.kind} of {use.queue} at {use.invoked_us / 1e6:.6f}s was answered {use.answer or 'nothing'} at "
         f"{use.completed_us / 1e6:.6f}s"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from simulation.node.checker.tolerance import Tolerance
 from simulation.node.history import Disappearance, History
-from simulation.node.topology import QueuePlan, Topology
+from simulation.node.topology import QueuePlan, RunTopology
 from simulation.simulator import Violation
 
 
-def check_leases(history: History, topology: Topology, tolerance: Tolerance) -> list[Violation]:
+def check_leases(history: History, topology: RunTopology, tolerance: Tolerance) -> list[Violation]:
     """No queue is deleted while a consumer is attached, nor before a whole period has passed since the last
     renewal or the last consumer's end (RULES L2-L8). Measured in true time: no wall clock matters."""
     violations: list[Violation] = []
@@ -60,7 +60,7 @@ def _judge(history: History, plan: QueuePlan, gone: Disappearance, shortest_us: 
     return violations
 
 
-def check_lingering(history: History, topology: Topology, tolerance: Tolerance) -> list[Violation]:
+def check_lingering(history: History, topology: RunTopology, tolerance: Tolerance) -> list[Violation]:
     """A queue whose lease ran out well before the end of the run is gone by then (RULES L4, L6)."""
     violations: list[Violation] = []
     for name in history.present_at_end:

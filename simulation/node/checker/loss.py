@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from simulation.node.checker.tolerance import Tolerance
 from simulation.node.history import ACK, CONFIRMED, DECLARE, REJECT, RETURNED, Delivery, History, Publish
-from simulation.node.topology import Topology
+from simulation.node.topology import RunTopology
 from simulation.simulator import Violation
 
 
@@ -35,7 +35,7 @@ class _Findings:
         return gone_us >= 0 and not any(gone_us <= declared_us <= since_us for declared_us in declared)
 
 
-def check_lost(history: History, topology: Topology) -> list[Violation]:
+def check_lost(history: History, topology: RunTopology) -> list[Violation]:
     """Each confirmed message is, for each queue it was routed to, acknowledged, still there at the end, or
     dead with a copy at the end of every dead-letter route (RULES D6); or its queue was deleted or purged
     after it came, or a client has cancelled it there, or may have (S4). A message may die only of a TTL that
@@ -69,7 +69,7 @@ def _missing(
     since_us: int,
     findings: _Findings,
     history: History,
-    topology: Topology,
+    topology: RunTopology,
 ) -> tuple[str, ...]:
     """The path at whose end the message ought to be and is not; empty when all is well."""
     queue = topology.queues[path[-1]]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from simulation.node.history import CONFIRMED, Delivery, History, Publish
-from simulation.node.topology import Topology
+from simulation.node.topology import RunTopology
 from simulation.simulator import Violation
 
 
-def check_scopes(history: History, topology: Topology) -> list[Violation]:
+def check_scopes(history: History, topology: RunTopology) -> list[Violation]:
     """What died in such a queue, from which nobody took anything, comes in order of deadlines.
 
     Of two messages the first has the earlier one by the shard's own clock if it was published before, on the same

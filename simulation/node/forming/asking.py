@@ -15,7 +15,7 @@ from mayfly.node.numbers import CATALOG_GROUP
 from simulation.cluster.events import MILLISECOND_US, SECOND_US
 from simulation.cluster.machine import Machine
 from simulation.node.forming.ground import Ground
-from simulation.node.forming.place import Place
+from simulation.node.forming.place import StartPlace
 from simulation.node.nodes import SimulatedNode
 
 ASK_TIMEOUT_US = 15 * SECOND_US
@@ -36,7 +36,7 @@ class Asking:
         self.delays_us: Sequence[int] = (500, 2_000, 20_000, 300_000)
         """How long a question or an answer may be on its way."""
 
-    def ask(self, place: Place, address: str) -> None:
+    def ask(self, place: StartPlace, address: str) -> None:
         """What the loop of `node.shell.arrival` asks; the answer comes late, or not at all."""
         forming, life = place.forming, place.life
         assert forming is not None
@@ -71,11 +71,13 @@ class Asking:
     def _delay_us(self) -> int:
         return self._run.random.choice(self.delays_us)
 
-    def _back(self, target: Place, place: Place, answered: Answer, stance: str, by: str, node: int | None) -> None:
+    def _back(
+        self, target: StartPlace, place: StartPlace, answered: Answer, stance: str, by: str, node: int | None
+    ) -> None:
         if not self._run.cuts.is_cut(place, target):
             self._run.queue.after(self._delay_us(), partial(answered, stance, by, node))
 
-    def _asked_at(self, target: Place, asker: Place, store: str, founder: int, back: Answer) -> None:
+    def _asked_at(self, target: StartPlace, asker: StartPlace, store: str, founder: int, back: Answer) -> None:
         """What `node.shell.arrival` and `node.shell.membership` answer."""
         now_us = self._run.queue.now_us
         if not target.up or (target.node and now_us < target.listens_at_us):
@@ -90,8 +92,9 @@ class Asking:
             machine.call(partial(self._asked_node, target, machine, asker, store, founder, back))
 
     def _asked_node(
-        self, target: Place, machine: Machine[Frame, WriteBatch], asker: Place, store: str, founder: int, back: Answer
-    ) -> None:
+        self, target: StartPlace, machine: Machine[Frame, WriteBatch], asker: StartPlace, store: str, founder: int,
+        back: Answer,
+    ) -> None:  # fmt: skip
         program, by = machine.program, target.store
         if not isinstance(program, SimulatedNode):
             return

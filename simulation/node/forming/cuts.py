@@ -10,7 +10,7 @@ from mayfly.cluster.host.frame import Frame
 from mayfly.cluster.log.batch import WriteBatch
 from simulation.cluster.cluster import SimulatedCluster
 from simulation.cluster.events import SECOND_US, EventQueue
-from simulation.node.forming.place import Place
+from simulation.node.forming.place import StartPlace
 
 
 class Cuts:
@@ -21,7 +21,7 @@ class Cuts:
         queue: EventQueue,
         cluster: SimulatedCluster[Frame, WriteBatch],
         random: Random,
-        places: Sequence[Place],
+        places: Sequence[StartPlace],
     ) -> None:
         self._queue = queue
         self._cluster = cluster
@@ -39,7 +39,7 @@ class Cuts:
         for pair in list(self._pairs):
             self._heal(*pair)
 
-    def for_a_while(self, one: Place, other: Place) -> None:
+    def for_a_while(self, one: StartPlace, other: StartPlace) -> None:
         """Nothing gets from one place to the other, nor back, for some seconds."""
         pair = (min(one.number, other.number), max(one.number, other.number))
         if one is not other and pair not in self._pairs:
@@ -47,7 +47,7 @@ class Cuts:
             self._block(*pair)
             self._queue.after(self._random.randint(SECOND_US, 10 * SECOND_US), partial(self._heal, *pair))
 
-    def is_cut(self, one: Place, other: Place) -> bool:
+    def is_cut(self, one: StartPlace, other: StartPlace) -> bool:
         """Whether they can't hear each other."""
         return (min(one.number, other.number), max(one.number, other.number)) in self._pairs
 

@@ -6,7 +6,7 @@ from functools import partial
 
 from simulation.cluster.events import SECOND_US
 from simulation.node.forming.ground import Ground
-from simulation.node.forming.place import Place
+from simulation.node.forming.place import StartPlace
 from simulation.node.membership import settled
 
 
@@ -40,7 +40,7 @@ class Faults:
         run.trace.add("fault", kind, place.number)
         run.count(kind)
 
-    def _may_wipe(self, place: Place) -> bool:
+    def _may_wipe(self, place: StartPlace) -> bool:
         """One that has no data yet; else, where no outage takes a disk, one of a cluster at rest that has all that it
         wants, of three voters or more: what a majority loses can't be told from what never was. Nor can what the only
         founder loses."""

@@ -12,7 +12,7 @@ from simulation.cluster.cluster import SimulatedCluster
 from simulation.cluster.events import EventQueue
 from simulation.cluster.trace import Trace
 from simulation.node.forming.cuts import Cuts
-from simulation.node.forming.place import Place
+from simulation.node.forming.place import StartPlace
 from simulation.node.nodes import SimulatedNode
 
 
@@ -29,17 +29,17 @@ class Ground(Protocol):
     calm: bool
 
     @property
-    def places(self) -> Sequence[Place]:
+    def places(self) -> Sequence[StartPlace]:
         """All of them, in the order of their numbers."""
         ...
 
     @property
-    def founders(self) -> Sequence[Place]:
+    def founders(self) -> Sequence[StartPlace]:
         """Those that may found a cluster."""
         ...
 
     @property
-    def absent(self) -> Sequence[Place]:
+    def absent(self) -> Sequence[StartPlace]:
         """Those at which nobody is ever started."""
         ...
 
@@ -52,23 +52,23 @@ class Ground(Protocol):
         """For the summary: faults that did something."""
         ...
 
-    def start(self, place: Place) -> None:
+    def start(self, place: StartPlace) -> None:
         """The process of a place is started, if it does not run."""
         ...
 
-    def stop(self, place: Place) -> None:
+    def stop(self, place: StartPlace) -> None:
         """Its process is killed."""
         ...
 
-    def wipe(self, place: Place) -> None:
+    def wipe(self, place: StartPlace) -> None:
         """Its process is killed and its disk emptied."""
         ...
 
-    def look_once(self, place: Place, life: int) -> None:
+    def look_once(self, place: StartPlace, life: int) -> None:
         """One turn of the loop of an empty node; also when the place was asked or answered."""
         ...
 
-    def joined(self, place: Place, node: int) -> None:
+    def joined(self, place: StartPlace, node: int) -> None:
         """It was let in as this node."""
         ...
 
@@ -76,11 +76,11 @@ class Ground(Protocol):
         """The nodes that run, not those that ask."""
         ...
 
-    def program_of(self, place: Place) -> SimulatedNode | None:
+    def program_of(self, place: StartPlace) -> SimulatedNode | None:
         """The node that runs there; None: nobody, or one that asks."""
         ...
 
-    def serves(self, place: Place) -> bool:
+    def serves(self, place: StartPlace) -> bool:
         """Whether a node that serves runs there."""
         ...
 

@@ -10,14 +10,14 @@ from mayfly.cluster.group.settings import BOOTSTRAP_TERM
 from simulation.cluster.events import MILLISECOND_US, SECOND_US
 from simulation.cluster.memory_store import SimulatedDisk
 from simulation.node.forming.ground import Ground
-from simulation.node.forming.place import Place
+from simulation.node.forming.place import StartPlace
 
 
 class Outage:
     """Two found, and one of them stops at once; the third comes late and serves with the other. All stop, the late one
     loses its disk, and it comes back with the one that stopped."""
 
-    def __init__(self, run: Ground, random: Random, founders: Sequence[Place]) -> None:
+    def __init__(self, run: Ground, random: Random, founders: Sequence[StartPlace]) -> None:
         self._run = run
         self._random = random
         self._first, self._stale, self._late = founders
@@ -32,7 +32,7 @@ class Outage:
             queue.at(self._random.randint(0, SECOND_US), partial(self._run.start, place))
         self._run.when(self._stale_has_voted, lambda: queue.after(after_us, self._late_comes))
 
-    def keeps_away(self, place: Place) -> bool:
+    def keeps_away(self, place: StartPlace) -> bool:
         """Whether a place is not started again while this lasts."""
         return self._stays_away and place is self._stale and place.life > 0
 

@@ -10,7 +10,7 @@ class FormingError(AssertionError):
     """A promise about clusters that form was broken."""
 
 
-class Place:
+class StartPlace:
     """Where a node is started: its address, and what it has on its disk."""
 
     def __init__(self, number: int, is_founder: bool) -> None:

@@ -24,12 +24,12 @@ from simulation.node.forming.faults import Faults
 from simulation.node.forming.judge import complaint_about
 from simulation.node.forming.links import Links
 from simulation.node.forming.outage import Outage
-from simulation.node.forming.place import FormingError, Place
+from simulation.node.forming.place import FormingError, StartPlace
 from simulation.node.forming.scenario import CALM_US, PROFILE, FormingScenario
 from simulation.node.history import History
 from simulation.node.nodes import Acquaintance, SimulatedNode
 from simulation.node.probe import Probe
-from simulation.simulator import Run, Sink, Violation
+from simulation.simulator import ScenarioRun, Sink, Violation
 
 QUIET_US = 60 * SECOND_US
 LOOK_US = 100 * MILLISECOND_US
@@ -57,7 +57,7 @@ class FormingNode(SimulatedNode):
             self.world.refused(peer_id)
 
 
-class FormingRun(Run[FormingScenario]):
+class FormingRun(ScenarioRun[FormingScenario]):
     """One run."""
 
     def __init__(self, scenario: FormingScenario, sink: Sink = None) -> None:
@@ -72,7 +72,7 @@ class FormingRun(Run[FormingScenario]):
         )
         self.probe = Probe(self.queue, History())
         numbers = range(1, scenario.founders + scenario.joiners + 1)
-        self.places = [Place(number, number <= scenario.founders) for number in numbers]
+        self.places = [StartPlace(number, number <= scenario.founders) for number in numbers]
         self.founders = [place for place in self.places if place.is_founder]
         self.cuts = Cuts(self.queue, self.cluster, self.random, self.places)
         self.asking = Asking(self)
@@ -82,7 +82,7 @@ class FormingRun(Run[FormingScenario]):
         self._stores = 0
         self._asked = 0
         self.calm = False
-        self.absent: list[Place] = []
+        self.absent: list[StartPlace] = []
         self.outage: Outage | None = None
         """If one with the loss of a disk is planned."""
 
@@ -135,7 +135,7 @@ class FormingRun(Run[FormingScenario]):
         elif not self.calm:
             self.queue.after(10 * MILLISECOND_US, partial(self.when, condition, then))
 
-    def serves(self, place: Place) -> bool:
+    def serves(self, place: StartPlace) -> bool:
         """Whether a node that serves runs there."""
         program = self.program_of(place)
         return program is not None and program.ready
@@ -150,7 +150,7 @@ class FormingRun(Run[FormingScenario]):
 
     # ------------------------------------------------------------------ processes
 
-    def start(self, place: Place) -> None:
+    def start(self, place: StartPlace) -> None:
         """The process of a place is started, if it does not run."""
         if place.up or place in self.absent:
             return
@@ -171,7 +171,7 @@ class FormingRun(Run[FormingScenario]):
         place.forming = Forming(addresses, place.address, place.store, may_found)
         self._look(place, place.life)
 
-    def stop(self, place: Place) -> None:
+    def stop(self, place: StartPlace) -> None:
         """Its process is killed."""
         self._links.ended(place.node)
         place.up = False
@@ -180,7 +180,7 @@ class FormingRun(Run[FormingScenario]):
         if place.node:
             self.cluster.crash(place.node)
 
-    def wipe(self, place: Place) -> None:
+    def wipe(self, place: StartPlace) -> None:
         """Its process is killed and its disk emptied."""
         self.stop(place)
         if place.node:
@@ -188,20 +188,20 @@ class FormingRun(Run[FormingScenario]):
         self._forget(place)
         place.joins_again = False
 
-    def _forget(self, place: Place) -> None:
+    def _forget(self, place: StartPlace) -> None:
         if place.node:
             disk = self.cluster.machines[place.node].disk
             assert isinstance(disk, SimulatedDisk)
             disk.wipe()
         place.store, place.node, place.known, place.unproven = "", 0, None, False
 
-    def _look(self, place: Place, life: int) -> None:
+    def _look(self, place: StartPlace, life: int) -> None:
         """The loop of `node.shell.arrival`."""
         self.look_once(place, life)
         if place.life == life and place.forming is not None:
             self.queue.after(LOOK_US, partial(self._look, place, life))
 
-    def look_once(self, place: Place, life: int) -> None:
+    def look_once(self, place: StartPlace, life: int) -> None:
         """One turn of it; also when the place was asked or answered."""
         forming = place.forming
         if place.life != life or forming is None:
@@ -221,7 +221,7 @@ class FormingRun(Run[FormingScenario]):
         stale = [place.address for place in self.places if self.random.random() < 0.2]
         return some + stale + self.random.choice(([], [NOBODY], [FOREIGN]))
 
-    def _become(self, place: Place, node: int, known: Acquaintance, unproven: bool) -> None:
+    def _become(self, place: StartPlace, node: int, known: Acquaintance, unproven: bool) -> None:
         self.trace.add("becomes", place.number, node, unproven)
         place.forming, place.node, place.known, place.unproven = None, node, known, unproven
         place.listens_at_us = self.queue.now_us + HANDED_OVER_US
@@ -229,7 +229,7 @@ class FormingRun(Run[FormingScenario]):
         machine = self.cluster.machines.get(node) or self._machine(place, node)
         machine.start()
 
-    def _machine(self, place: Place, node: int) -> Machine[Frame, WriteBatch]:
+    def _machine(self, place: StartPlace, node: int) -> Machine[Frame, WriteBatch]:
         disk = SimulatedDisk()
 
         def boot(machine: Machine[Frame, WriteBatch]) -> tuple[SimulatedNode, WriteBatch | None]:
@@ -271,7 +271,7 @@ class FormingRun(Run[FormingScenario]):
                 self.trace.add("serves", place.number, machine.id)
                 place.unproven = False
 
-    def _place_of(self, node: int) -> Place | None:
+    def _place_of(self, node: int) -> StartPlace | None:
         return next((place for place in self.places if place.node == node), None)
 
     def store_of(self, node: int) -> str:
@@ -300,7 +300,7 @@ class FormingRun(Run[FormingScenario]):
         place.joins_again = True
         self.start(place)
 
-    def joined(self, place: Place, node: int) -> None:
+    def joined(self, place: StartPlace, node: int) -> None:
         """It was let in as this node."""
         self.count("joined")
         known: list[int] = []
@@ -317,7 +317,7 @@ class FormingRun(Run[FormingScenario]):
         running = (self.cluster.machines[place.node].program for place in self.places if place.up and place.node)
         return [program for program in running if isinstance(program, SimulatedNode)]
 
-    def program_of(self, place: Place) -> SimulatedNode | None:
+    def program_of(self, place: StartPlace) -> SimulatedNode | None:
         """The node that runs there; None: nobody, or one that asks."""
         return next((each for each in self.programs() if place.up and each.machine.id == place.node), None)
 

@@ -8,8 +8,8 @@ from typing import Any
 from pamqp import commands
 from pamqp.base import Frame
 
-from simulation.node.amqp_client import Message, Refused
-from simulation.node.history import BROKEN, DECLARE, GET, NOT_FOUND, OK, PASSIVE, Attachment, Sent, Use
+from simulation.node.amqp_client import BrokerRefused, ReceivedMessage
+from simulation.node.history import BROKEN, DECLARE, GET, NOT_FOUND, OK, PASSIVE, Attachment, LeaseUse, Sent
 from simulation.node.lease_edges.plan import ATTACH, REDECLARE
 from simulation.node.lease_edges.plan import GET as GET_EDGE
 from simulation.node.lease_edges.plan import GET_EMPTY as GET_EMPTY_EDGE
@@ -42,15 +42,15 @@ class EdgeClient(NodeClient):
 
     # ------------------------------------------------------------------ uses
 
-    def use(self, queue: str, kind: str, method: Frame, then: Callable[[Use], None] = lambda use: None) -> None:
+    def use(self, queue: str, kind: str, method: Frame, then: Callable[[LeaseUse], None] = lambda use: None) -> None:
         """Call a method that is one; `then` is called if it was answered well."""
-        use = Use(queue, kind, self.world.queue.now_us)
+        use = LeaseUse(queue, kind, self.world.queue.now_us)
         self.history.uses.append(use)
         self.world.cluster.trace.add("use", kind, queue, self.name)
 
         def answered(result: Any) -> None:
             use.completed_us = self.world.queue.now_us
-            if isinstance(result, Refused):
+            if isinstance(result, BrokerRefused):
                 use.answer = {0: BROKEN, 404: NOT_FOUND}.get(result.code, str(result))
             else:
                 use.answer = OK
@@ -64,17 +64,17 @@ class EdgeClient(NodeClient):
         else:
             self.call(method, answered)
 
-    def attach(self, queue: str, then: Callable[[Use], None] = lambda use: None) -> None:
+    def attach(self, queue: str, then: Callable[[LeaseUse], None] = lambda use: None) -> None:
         """Consume, without acknowledging anything to be settled."""
 
-        def attached(use: Use) -> None:
+        def attached(use: LeaseUse) -> None:
             self.attached(Attachment(queue, self.name, use.invoked_us, use.completed_us))
             then(use)
 
         self._consuming = (queue, None)
         self.use(queue, ATTACH, commands.Basic.Consume(0, queue, self.name, no_ack=True), attached)
 
-    def publish_after(self, use: Use) -> None:
+    def publish_after(self, use: LeaseUse) -> None:
         """Publish to the queue that the client was just told is there."""
         sent = Sent(use.queue, use)
         self.history.sent.append(sent)
@@ -109,12 +109,12 @@ class EdgeClient(NodeClient):
         if sent is not None and acknowledged:
             sent.completed_us = self.world.queue.now_us
 
-    def _returned(self, message: Message) -> None:
+    def _returned(self, message: ReceivedMessage) -> None:
         for sent in self._sent.values():
             if sent.completed_us < 0:
                 sent.returned = True
 
-    def _came(self, message: Message) -> None:
+    def _came(self, message: ReceivedMessage) -> None:
         sent = self._consuming[1]
         if sent is not None and message.body == b"after":
             sent.consumed = True

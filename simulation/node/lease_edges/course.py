@@ -18,7 +18,7 @@ from simulation.cluster.faults import Fault
 from simulation.cluster.machine import Machine
 from simulation.cluster.network import LinkProfile
 from simulation.node.checker import Tolerance, check_edges
-from simulation.node.history import BROKEN, NOT_FOUND, Life, Use
+from simulation.node.history import BROKEN, NOT_FOUND, LeaseUse, Life
 from simulation.node.lease_edges.client import EdgeClient
 from simulation.node.lease_edges.plan import (
     ALL,
@@ -47,9 +47,9 @@ from simulation.node.lease_edges.plan import (
 )
 from simulation.node.nodes import SimulatedNode
 from simulation.node.run import Simulation
-from simulation.node.scenario import Scenario, Timeline
-from simulation.node.topology import Topology
-from simulation.simulator import Run, Sink, Violation
+from simulation.node.scenario import NodeScenario, Timeline
+from simulation.node.topology import RunTopology
+from simulation.simulator import ScenarioRun, Sink, Violation
 
 EXCHANGE = "edges"
 READY_LIMIT_US = 5 * SECOND_US
@@ -65,7 +65,7 @@ class _Shards:
         self.applied = 0
 
 
-class EdgeRun(Run[EdgePlan]):
+class EdgeRun(ScenarioRun[EdgePlan]):
     """One run."""
 
     def __init__(self, plan: EdgePlan, sink: Sink = None) -> None:
@@ -212,7 +212,7 @@ class EdgeRun(Run[EdgePlan]):
         client = self._clients[name] = EdgeClient(self.world, name, node, lambda: self._ready.append(name))
         return client
 
-    def _settled(self, kind: str) -> list[Use]:
+    def _settled(self, kind: str) -> list[LeaseUse]:
         return [use for use in self.history.uses if use.kind == kind and use.answer]
 
     def _found(self, setup: EdgeClient) -> None:
@@ -398,7 +398,7 @@ class EdgeRun(Run[EdgePlan]):
         returned: list[str] = []
         last.on_returned = lambda message: returned.append(EXCHANGE)
         last.publish(EXCHANGE, "", b"", commands.Basic.Properties())
-        final = Use(queue, "last look", self.queue.now_us)
+        final = LeaseUse(queue, "last look", self.queue.now_us)
 
         def told(result: Any) -> None:
             code = getattr(result, "code", 0)
@@ -410,14 +410,14 @@ class EdgeRun(Run[EdgePlan]):
         self.history.final["a publish to what was bound"] = "gone" if returned else "was not returned"
 
 
-def _scenario_of(plan: EdgePlan) -> Scenario:
+def _scenario_of(plan: EdgePlan) -> NodeScenario:
     """The cluster of a plan, in the words of the big simulation."""
-    return Scenario(
+    return NodeScenario(
         seed=plan.seed,
         nodes=NODES,
         node_profile=plan.profile,
         links=LinkProfile(base_us=150, jitter_us=100, spike_probability=0.0, frame_loss=0.0),
-        topology=Topology(),
+        topology=RunTopology(),
         timeline=Timeline(),
         plan=(),
         absent=0,

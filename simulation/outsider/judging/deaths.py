@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from simulation.outsider.judging.fates import DELIVERY_LIMIT, EXPIRED, QUEUE_EXPIRED, REJECTED, ways_to_die
-from simulation.outsider.judging.history import Death, Handed, Publish
+from simulation.outsider.judging.history import DeathRow, Handed, OutsiderPublish
 from simulation.outsider.judging.view import Finding, View
 
 
@@ -22,7 +22,7 @@ def judge_deaths(view: View) -> Iterator[Finding]:
             yield Finding(rule, f"message {handed.message} in {handed.queue} at {handed.at_us} us: {text}")
 
 
-def _faults(view: View, handed: Handed, publish: Publish) -> Iterator[tuple[str, str]]:
+def _faults(view: View, handed: Handed, publish: OutsiderPublish) -> Iterator[tuple[str, str]]:
     deaths = handed.deaths[::-1]
     """The oldest first."""
     names = [death.queue for death in deaths]
@@ -52,7 +52,9 @@ def _faults(view: View, handed: Handed, publish: Publish) -> Iterator[tuple[str,
         yield "T5", f"dead by {[(death.queue, death.reason) for death in deaths]}, which takes until {early_us} us"
 
 
-def _row(view: View, handed: Handed, publish: Publish, death: Death, is_first: bool) -> Iterator[tuple[str, str]]:
+def _row(
+    view: View, handed: Handed, publish: OutsiderPublish, death: DeathRow, is_first: bool
+) -> Iterator[tuple[str, str]]:
     if death.count != 1:
         yield "D3", f"died {death.count} times in {death.queue}, which it can't have come back to"
     key = (publish.routing_key,) if is_first else death.routing_keys
@@ -73,7 +75,7 @@ def _row(view: View, handed: Handed, publish: Publish, death: Death, is_first: b
         yield "D3", f"died at {death.time_s} s in {death.queue}, which lies not in {earliest_ms}..{latest_ms} ms"
 
 
-def _not_before_us(view: View, publish: Publish, deaths: tuple[Death, ...]) -> int:
+def _not_before_us(view: View, publish: OutsiderPublish, deaths: tuple[DeathRow, ...]) -> int:
     """When a message can have died all these deaths at the earliest."""
     at_us = publish.sent_us
     for place, death in enumerate(deaths):
@@ -91,7 +93,7 @@ def _not_before_us(view: View, publish: Publish, deaths: tuple[Death, ...]) -> i
     return at_us
 
 
-def _lease_end_us(view: View, name: str, publish: Publish) -> int:
+def _lease_end_us(view: View, name: str, publish: OutsiderPublish) -> int:
     """RULES L4, L11: a period after the last use before the publish was sent, at least."""
     period_us = (view.queues[name].expires_ms or 0) * 1_000
     uses = [call.sent_us for call in view.answered(name) if (call.answered_us or 0) <= publish.sent_us]

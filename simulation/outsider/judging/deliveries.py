@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from simulation.outsider.judging.history import ACK, CONFIRMED, FAIL, GET, REFUSED, REQUEUE, Handed, Publish
+from simulation.outsider.judging.history import ACK, CONFIRMED, FAIL, GET, REFUSED, REQUEUE, Handed, OutsiderPublish
 from simulation.outsider.judging.view import Finding, View
 
 
@@ -23,7 +23,7 @@ def judge_deliveries(view: View) -> Iterator[Finding]:
     yield from _missed(view)
 
 
-def _is_as_sent(view: View, handed: Handed, publish: Publish) -> Iterator[Finding]:
+def _is_as_sent(view: View, handed: Handed, publish: OutsiderPublish) -> Iterator[Finding]:
     """RULES T11, T2: unchanged, where it was sent, and nothing of what was refused."""
     if not handed.deaths:
         if handed.expiration != publish.expiration:
@@ -36,7 +36,7 @@ def _is_as_sent(view: View, handed: Handed, publish: Publish) -> Iterator[Findin
         yield Finding("T2", f"{_text(handed)}: its publish was refused with 406")
 
 
-def _in_time(view: View, handed: Handed, publish: Publish) -> Iterator[Finding]:
+def _in_time(view: View, handed: Handed, publish: OutsiderPublish) -> Iterator[Finding]:
     """RULES T5, T8: not decided after the deadline. S3: not before it is due."""
     queue = view.queues.get(handed.queue)
     if queue is None or handed.deaths:
@@ -106,7 +106,7 @@ def _retries(view: View, queue: str, all_handed: list[Handed]) -> Iterator[Findi
 
 def _missed(view: View) -> Iterator[Finding]:
     """RULES T5: a get that finds nothing though a message that nobody has had is there, and its deadline is to come."""
-    firsts: dict[str, list[Publish]] = {}
+    firsts: dict[str, list[OutsiderPublish]] = {}
     for publish in view.confirmed():
         if not publish.exchange and publish.answered_us is not None:
             firsts.setdefault(publish.routing_key, []).append(publish)

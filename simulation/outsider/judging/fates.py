@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from simulation.outsider.judging.history import REJECT, Publish, Queue
+from simulation.outsider.judging.history import REJECT, DeclaredQueue, OutsiderPublish
 from simulation.outsider.judging.view import Finding, View
 
 EXPIRED, REJECTED, MAXLEN, DELIVERY_LIMIT, QUEUE_EXPIRED = (
@@ -16,7 +16,7 @@ EXPIRED, REJECTED, MAXLEN, DELIVERY_LIMIT, QUEUE_EXPIRED = (
 )  # fmt: skip
 
 
-def ways_to_die(view: View, publish: Publish, queue: Queue, is_first: bool) -> set[str]:
+def ways_to_die(view: View, publish: OutsiderPublish, queue: DeclaredQueue, is_first: bool) -> set[str]:
     """For what reasons a message may have died in a queue by the end of the history."""
     reasons: set[str] = set()
     ttl_ms = view.ttl_ms(publish, queue, is_first)
@@ -48,7 +48,7 @@ def judge_fates(view: View) -> Iterator[Finding]:
             yield from _alive_and_dead(view, publish, name)
 
 
-def _lost(view: View, publish: Publish, name: str, path: tuple[str, ...]) -> str:
+def _lost(view: View, publish: OutsiderPublish, name: str, path: tuple[str, ...]) -> str:
     """Why a message that came to a queue has no end; "" if it has one."""
     queue = view.queues[name]
     if view.is_over(publish.message, name):
@@ -69,13 +69,13 @@ def _lost(view: View, publish: Publish, name: str, path: tuple[str, ...]) -> str
     return ""
 
 
-def _knew_of_its_queue(view: View, publish: Publish) -> bool:
+def _knew_of_its_queue(view: View, publish: OutsiderPublish) -> bool:
     """Whether its node must have known whether the queue was there: in trouble it may have confirmed what it sent to a
     queue that was gone."""
     return view.is_quiet(publish.sent_us, publish.answered_us or publish.sent_us)
 
 
-def _alive_and_dead(view: View, publish: Publish, name: str) -> Iterator[Finding]:
+def _alive_and_dead(view: View, publish: OutsiderPublish, name: str) -> Iterator[Finding]:
     """RULES D6, T10: not taken where it died, not dead while a client holds it."""
     pending, seen = [name], {name}
     while pending:

@@ -34,7 +34,7 @@ ACK, REQUEUE, FAIL, REJECT = "ack", "requeue", "fail", "reject"
 
 
 @dataclass(frozen=True, slots=True)
-class Queue:
+class DeclaredQueue:
     """A queue by its arguments. Durations in milliseconds, None where the argument is absent."""
 
     name: str
@@ -55,7 +55,7 @@ class Queue:
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class FanoutExchange:
     """A fanout exchange and the queues bound to it from the beginning."""
 
     name: str
@@ -67,8 +67,8 @@ class Setting:
     """What is known of a run besides what the clients saw."""
 
     seed: int
-    queues: tuple[Queue, ...]
-    exchanges: tuple[Exchange, ...]
+    queues: tuple[DeclaredQueue, ...]
+    exchanges: tuple[FanoutExchange, ...]
     tick_ms: int
     """The expiry tick of the nodes."""
     clock_ms: int
@@ -92,7 +92,7 @@ class Phases:
 
 
 @dataclass(frozen=True, slots=True)
-class Publish:
+class OutsiderPublish:
     """A message sent, mandatory and with confirms. Its body says its number."""
 
     client: str
@@ -132,7 +132,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Death:
+class DeathRow:
     """A row of `x-death`, `time_s` since 1970."""
 
     queue: str
@@ -162,7 +162,7 @@ class Handed:
     redelivered: bool
     no_ack: bool = False
     expiration: str | None = None
-    deaths: tuple[Death, ...] = ()
+    deaths: tuple[DeathRow, ...] = ()
     first_death: tuple[str, str] | None = None
     last_death: tuple[str, str] | None = None
     """Queue and reason, as `x-first-death-*` and `x-last-death-*` say."""
@@ -209,12 +209,12 @@ class Trouble:
 
 
 @dataclass(slots=True)
-class History:
+class OutsiderHistory:
     """All records of a run."""
 
     setting: Setting
     phases: Phases = Phases(0, 0, 0)
-    publishes: list[Publish] = field(default_factory=list)
+    publishes: list[OutsiderPublish] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     handed: list[Handed] = field(default_factory=list)
     settles: list[Settle] = field(default_factory=list)
@@ -224,7 +224,7 @@ class History:
 
 
 _LISTS: dict[str, tuple[type[Any], str]] = {
-    "publish": (Publish, "publishes"),
+    "publish": (OutsiderPublish, "publishes"),
     "call": (Call, "calls"),
     "handed": (Handed, "handed"),
     "settle": (Settle, "settles"),
@@ -234,7 +234,7 @@ _LISTS: dict[str, tuple[type[Any], str]] = {
 }
 
 
-def lines_of(history: History) -> Iterator[str]:
+def lines_of(history: OutsiderHistory) -> Iterator[str]:
     """The history as lines of JSON, without line ends."""
     yield json.dumps({"record": "setting", **asdict(history.setting)})
     yield json.dumps({"record": "phases", **asdict(history.phases)})
@@ -243,9 +243,9 @@ def lines_of(history: History) -> Iterator[str]:
             yield json.dumps({"record": name, **asdict(each)})
 
 
-def history_of(lines: Iterable[str]) -> History:
+def history_of(lines: Iterable[str]) -> OutsiderHistory:
     """The history that these lines hold. Raises ValueError with the number of the line that is wrong."""
-    history: History | None = None
+    history: OutsiderHistory | None = None
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -253,9 +253,11 @@ def history_of(lines: Iterable[str]) -> History:
             row = json.loads(line)
             kind = row.pop("record")
             if kind == "setting":
-                row["queues"] = tuple(Queue(**each) for each in row["queues"])
-                row["exchanges"] = tuple(Exchange(each["name"], tuple(each["queues"])) for each in row["exchanges"])
-                history = History(Setting(**row))
+                row["queues"] = tuple(DeclaredQueue(**each) for each in row["queues"])
+                row["exchanges"] = tuple(
+                    FanoutExchange(each["name"], tuple(each["queues"])) for each in row["exchanges"]
+                )
+                history = OutsiderHistory(Setting(**row))
             elif history is None:
                 raise ValueError("the first record must be the setting")
             elif kind == "phases":
@@ -277,5 +279,5 @@ def _values(made: type[Any], row: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(f"a {made.__name__} has no {sorted(row.keys() - names)}")
     deaths = row.get("deaths")
     if deaths is not None:
-        row["deaths"] = tuple(Death(**{**each, "routing_keys": tuple(each["routing_keys"])}) for each in deaths)
+        row["deaths"] = tuple(DeathRow(**{**each, "routing_keys": tuple(each["routing_keys"])}) for each in deaths)
     return {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()}

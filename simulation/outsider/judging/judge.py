@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from simulation.outsider.judging.deaths import judge_deaths
 from simulation.outsider.judging.deliveries import judge_deliveries
 from simulation.outsider.judging.fates import judge_fates
-from simulation.outsider.judging.history import History
+from simulation.outsider.judging.history import OutsiderHistory
 from simulation.outsider.judging.order import judge_order
 from simulation.outsider.judging.promptness import judge_promptness
 from simulation.outsider.judging.queue_object import judge_objects
@@ -23,7 +23,7 @@ class Judgement:
     undecided: int
 
 
-def judge(history: History) -> Judgement:
+def judge(history: OutsiderHistory) -> Judgement:
     """Hold a history against all rules that a client can see."""
     view = View(history)
     findings: list[Finding] = []

@@ -24,7 +24,7 @@ MOST_STEPS = 40_000
 
 
 @dataclass(frozen=True, slots=True)
-class Operation(Generic[What]):
+class TimedOperation(Generic[What]):
     """Something that took effect at one moment between its begin and its end; `ended_us` None: maybe, some time."""
 
     what: What
@@ -38,13 +38,13 @@ class Verdict(Generic[What]):
     of those that were left when the search had come furthest."""
 
     found: str
-    unexplained: Operation[What] | None = None
+    unexplained: TimedOperation[What] | None = None
 
 
 def check(
-    operations: Iterable[Operation[What]],
+    operations: Iterable[TimedOperation[What]],
     initial: State,
-    steps: Callable[[State, Operation[What]], Sequence[State]],
+    steps: Callable[[State, TimedOperation[What]], Sequence[State]],
     most_steps: int = MOST_STEPS,
 ) -> Verdict[What]:
     """Search for an order. `steps(state, operation)` gives the states after it, none if its answer can't be."""
@@ -73,7 +73,7 @@ def check(
     return Verdict(NOT_LINEARIZABLE, min(left, key=lambda each: each.ended_us or 0))
 
 
-def _next_places(todo: Sequence[Operation[What]], taken: int) -> list[int]:
+def _next_places(todo: Sequence[TimedOperation[What]], taken: int) -> list[int]:
     """The places of operations that may come next: those that began before any that is left was over."""
     places: list[int] = []
     first_end_us: int | None = None

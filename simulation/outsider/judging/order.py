@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from simulation.outsider.judging.fates import EXPIRED
-from simulation.outsider.judging.history import CONFIRMED, Handed, Publish
+from simulation.outsider.judging.history import CONFIRMED, Handed, OutsiderPublish
 from simulation.outsider.judging.view import Finding, View
 
 
@@ -29,7 +29,7 @@ def judge_order(view: View) -> Iterator[Finding]:
 
 def _by_sender(view: View, queue: str, came: list[Handed]) -> Iterator[Finding]:
     """RULES D7 for what died of its age in queues that nobody else looked into; else the order of publishing."""
-    latest: dict[tuple[object, ...], Publish] = {}
+    latest: dict[tuple[object, ...], OutsiderPublish] = {}
     for handed in came:
         publish = view.publishes[handed.message]
         if not _keeps_order(view, handed, publish):
@@ -47,7 +47,7 @@ def _by_sender(view: View, queue: str, came: list[Handed]) -> Iterator[Finding]:
             latest[line] = publish
 
 
-def _keeps_order(view: View, handed: Handed, publish: Publish) -> bool:
+def _keeps_order(view: View, handed: Handed, publish: OutsiderPublish) -> bool:
     """Whether a message had to stay in its place on its way."""
     if publish.outcome != CONFIRMED:
         return False
@@ -64,7 +64,7 @@ def _by_due_time(view: View, queue: str, came: list[Handed]) -> Iterator[Finding
     """RULES S2: of what waited, what was surely due before comes before. What need not wait is ready at once, a tick
     before others that are due as well (S3)."""
     plan = view.queues[queue]
-    latest: Publish | None = None
+    latest: OutsiderPublish | None = None
     for handed in came:
         publish = view.publishes[handed.message]
         if handed.deaths or publish.outcome != CONFIRMED or not view.delay_ms(publish, plan, True):
@@ -79,7 +79,7 @@ def _by_due_time(view: View, queue: str, came: list[Handed]) -> Iterator[Finding
             latest = publish
 
 
-def _due_us(view: View, queue: str, publish: Publish) -> int:
+def _due_us(view: View, queue: str, publish: OutsiderPublish) -> int:
     return publish.sent_us + view.delay_ms(publish, view.queues[queue], True) * 1_000
 
 

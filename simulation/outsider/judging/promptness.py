@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from simulation.outsider.judging.history import CANCEL, CONFIRMED, CONSUME, OK, Publish, Queue
+from simulation.outsider.judging.history import CANCEL, CONFIRMED, CONSUME, OK, DeclaredQueue, OutsiderPublish
 from simulation.outsider.judging.view import Finding, View
 
 
@@ -33,7 +33,7 @@ def judge_promptness(view: View) -> Iterator[Finding]:
 _NEVER_US = 1 << 62
 
 
-def _ends_us(view: View, queue: Queue, publish: Publish) -> int:
+def _ends_us(view: View, queue: DeclaredQueue, publish: OutsiderPublish) -> int:
     """When a message leaves its queue, or its schedule, at the latest."""
     answered_us = publish.answered_us
     if answered_us is None:
@@ -44,7 +44,7 @@ def _ends_us(view: View, queue: Queue, publish: Publish) -> int:
     return _NEVER_US if ttl_ms is None else answered_us + ttl_ms * 1_000
 
 
-def _is_shown(view: View, queue: Queue, publish: Publish, until_us: int) -> Iterator[Finding]:
+def _is_shown(view: View, queue: DeclaredQueue, publish: OutsiderPublish, until_us: int) -> Iterator[Finding]:
     if until_us > view.history.phases.drain_us or not view.is_quiet(publish.sent_us, until_us):
         return
     shown: tuple[str, ...]

@@ -26,12 +26,12 @@ from simulation.outsider.judging.history import (
     REFUSED,
     RETURNED,
     Call,
-    Queue,
+    DeclaredQueue,
 )
 from simulation.outsider.judging.linearizability import (
     NOT_LINEARIZABLE,
     UNDECIDED,
-    Operation,
+    TimedOperation,
     check,
 )
 from simulation.outsider.judging.view import Finding, View
@@ -43,7 +43,7 @@ _USES = (DECLARE, PASSIVE, DELETE, PURGE, GET, CONSUME, CANCEL)
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class QueueUse:
     """What was done to a queue and what came of it."""
 
     kind: str
@@ -76,7 +76,7 @@ class QueueObject:
 
     def __init__(
         self,
-        queue: Queue,
+        queue: DeclaredQueue,
         counts_messages: bool,
         clock_ms: int,
         late_ms: int | None,
@@ -88,7 +88,7 @@ class QueueObject:
         self._late_us = None if late_ms is None else late_ms * 1_000
         self._is_quiet = is_quiet
 
-    def steps(self, state: QueueState, operation: Operation[Use]) -> list[QueueState]:
+    def steps(self, state: QueueState, operation: TimedOperation[QueueUse]) -> list[QueueState]:
         """What may be after an operation, with the end of the lease before it or without."""
         state = state._replace(now_us=max(state.now_us, operation.began_us))
         before = [] if self._has_surely_ended(state) else [state]
@@ -111,7 +111,7 @@ class QueueObject:
         end_us = state.until_us + self._period_us + self._late_us + self._clock_us
         return state.now_us > end_us and self._is_quiet(state.since_us, state.now_us)
 
-    def _apply(self, state: QueueState, operation: Operation[Use]) -> list[QueueState]:
+    def _apply(self, state: QueueState, operation: TimedOperation[QueueUse]) -> list[QueueState]:
         use = operation.what
         if use.outcome == "":
             return self._unanswered(state, operation)
@@ -136,7 +136,7 @@ class QueueObject:
             return [state._replace(contents=())]
         return self._got(state, use) if use.kind == GET else [state]
 
-    def _unanswered(self, state: QueueState, operation: Operation[Use]) -> list[QueueState]:
+    def _unanswered(self, state: QueueState, operation: TimedOperation[QueueUse]) -> list[QueueState]:
         """It happened; what would have been answered is not known. (That it did not happen is the search's part.)"""
         use = operation.what
         if use.kind == DELETE:
@@ -155,7 +155,7 @@ class QueueObject:
             return [state._replace(contents=contents)]
         return [state]
 
-    def _published(self, state: QueueState, use: Use) -> list[QueueState]:
+    def _published(self, state: QueueState, use: QueueUse) -> list[QueueState]:
         if use.outcome == RETURNED:
             return [] if state.exists and not use.is_doubtful else [state]
         if use.outcome == REFUSED:
@@ -166,7 +166,7 @@ class QueueObject:
             return [state]
         return [state._replace(contents=(*state.contents, use.message))]
 
-    def _got(self, state: QueueState, use: Use) -> list[QueueState]:
+    def _got(self, state: QueueState, use: QueueUse) -> list[QueueState]:
         if not self._counts_messages:
             return [state]
         if use.outcome == EMPTY:
@@ -175,43 +175,43 @@ class QueueObject:
             return []
         return [state._replace(contents=state.contents[1:])]
 
-    def _let_go(self, state: QueueState, operation: Operation[Use]) -> QueueState:
+    def _let_go(self, state: QueueState, operation: TimedOperation[QueueUse]) -> QueueState:
         holder = operation.what.holder
         if holder not in state.holders:
             return state
         return self._renewed(state._replace(holders=state.holders - {holder}), operation)
 
-    def _renewed(self, state: QueueState, operation: Operation[Use]) -> QueueState:
+    def _renewed(self, state: QueueState, operation: TimedOperation[QueueUse]) -> QueueState:
         """RULES L2: the full period starts again."""
         until_us = _NEVER_US if operation.ended_us is None else operation.ended_us
         return state._replace(since_us=max(state.since_us, state.now_us), until_us=max(state.until_us, until_us))
 
 
-def operations_on(view: View, queue: Queue) -> Iterator[Operation[Use]]:
+def operations_on(view: View, queue: DeclaredQueue) -> Iterator[TimedOperation[QueueUse]]:
     """What clients did to a queue, and when its users may have been gone."""
     consumes: dict[str, Call] = {}
     for call in view.calls.get(queue.name, ()):
         if call.bad or call.kind not in _USES:
             continue
         holder = f"{call.connection}/{call.tag}"
-        use = Use(call.kind, _outcome(call.outcome, call.code), call.message, holder, call.no_ack, call.code)
-        yield Operation(use, call.sent_us, None if use.outcome == "" else call.answered_us)
+        use = QueueUse(call.kind, _outcome(call.outcome, call.code), call.message, holder, call.no_ack, call.code)
+        yield TimedOperation(use, call.sent_us, None if use.outcome == "" else call.answered_us)
         if call.kind == CONSUME and call.outcome == OK:
             consumes[holder] = call
     for holder, call in consumes.items():
-        yield Operation(Use(RELEASE, "", holder=holder), _doubtful_from_us(view, call), None)
+        yield TimedOperation(QueueUse(RELEASE, "", holder=holder), _doubtful_from_us(view, call), None)
     for gone in view.history.cancelled:
         holder = f"{gone.connection}/{gone.tag}"
         if gone.queue == queue.name and holder in consumes:
             began_us = (consumes[holder].answered_us or 0) + 1
-            yield Operation(Use(TOLD_GONE, OK, holder=holder), began_us, max(gone.at_us, began_us))
+            yield TimedOperation(QueueUse(TOLD_GONE, OK, holder=holder), began_us, max(gone.at_us, began_us))
     for publish in view.history.publishes:
         if queue.name in view.routed(publish):
             outcome = _outcome(publish.outcome, publish.code)
             answered_us = None if outcome == "" else publish.answered_us
             quiet = view.is_quiet(publish.sent_us, publish.answered_us or publish.sent_us)
-            use = Use(PUBLISH, outcome, publish.message, code=publish.code, is_doubtful=not quiet)
-            yield Operation(use, publish.sent_us, answered_us)
+            use = QueueUse(PUBLISH, outcome, publish.message, code=publish.code, is_doubtful=not quiet)
+            yield TimedOperation(use, publish.sent_us, answered_us)
 
 
 def _outcome(outcome: str, code: int) -> str:

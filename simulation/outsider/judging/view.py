@@ -12,11 +12,11 @@ from simulation.outsider.judging.history import (
     OK,
     PURGE,
     Call,
+    DeclaredQueue,
     Ended,
     Handed,
-    History,
-    Publish,
-    Queue,
+    OutsiderHistory,
+    OutsiderPublish,
     Settle,
 )
 
@@ -38,7 +38,7 @@ class Finding:
 class View:
     """Made once for each history."""
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: OutsiderHistory) -> None:
         self.history = history
         self.setting = history.setting
         self.clock_us = history.setting.clock_ms * 1_000
@@ -65,25 +65,25 @@ class View:
             return self.fans.get(exchange, ())
         return (key,) if key in self.queues else ()
 
-    def routed(self, publish: Publish) -> tuple[str, ...]:
+    def routed(self, publish: OutsiderPublish) -> tuple[str, ...]:
         """The queues that a message was sent to."""
         return self.targets(publish.exchange, publish.routing_key)
 
-    def after_death(self, queue: Queue, publish: Publish) -> tuple[str, ...]:
+    def after_death(self, queue: DeclaredQueue, publish: OutsiderPublish) -> tuple[str, ...]:
         """Where messages that die in a queue go; without a key of its own under the key they came with."""
         if queue.dead_letter_exchange is None:
             return ()
         key = publish.routing_key if queue.dead_letter_key is None else queue.dead_letter_key
         return self.targets(queue.dead_letter_exchange, key)
 
-    def ttl_ms(self, publish: Publish, queue: Queue, is_first: bool) -> int | None:
+    def ttl_ms(self, publish: OutsiderPublish, queue: DeclaredQueue, is_first: bool) -> int | None:
         """RULES T3: the lowest counts. `expiration` is gone after the first death (D4)."""
         text = publish.expiration if is_first and is_good_expiration(publish.expiration) else None
         own = None if text is None else int(text)
         known = [ttl for ttl in (own, queue.ttl_ms) if ttl is not None]
         return min(known) if known else None
 
-    def delay_ms(self, publish: Publish, queue: Queue, is_first: bool) -> int:
+    def delay_ms(self, publish: OutsiderPublish, queue: DeclaredQueue, is_first: bool) -> int:
         """RULES S2: how long it waits before it is ready."""
         return max(0, publish.delay_ms or 0) if is_first and queue.allow_schedule else 0
 
@@ -96,7 +96,7 @@ class View:
         """Whether nobody asked for messages of a queue before the drain."""
         return queue not in self._touched
 
-    def may_lose(self, queue: Queue) -> bool:
+    def may_lose(self, queue: DeclaredQueue) -> bool:
         """Whether messages of a queue may be gone by what clients did, or by its lease."""
         return queue.expires_ms is not None or any(
             call.kind in (DELETE, PURGE) for call in self.calls.get(queue.name, ())
@@ -121,7 +121,7 @@ class View:
         """Whether a message was taken from a queue for good, as far as clients know."""
         return any(self.acknowledged(each) for each in self.handed.get((message, queue), ()))
 
-    def confirmed(self) -> list[Publish]:
+    def confirmed(self) -> list[OutsiderPublish]:
         """What the cluster answers for, in the order of sending."""
         return sorted(
             (each for each in self.publishes.values() if each.outcome == CONFIRMED), key=lambda each: each.sent_us

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mayfly.cluster.log import records
 from mayfly.cluster.log.batch import CorruptStore, MissingEntry, WriteBatch
-from mayfly.cluster.log.gathered import Gathered, replay
+from mayfly.cluster.log.gathered import GatheredBatches, replay
 from mayfly.cluster.log.records import ENTRY_KEY
 from mayfly.cluster.log.write_ahead_format import (
     FILE_HEADER_BYTES,
@@ -124,7 +124,7 @@ def test_snapshots_and_much_payload_are_not_recorded() -> None:
 
 
 def test_what_was_gathered_answers_for_the_log_file_behind_it() -> None:
-    gathered = Gathered()
+    gathered = GatheredBatches()
     for number, batch in enumerate([batch_of(5, b"five", b"six", b"seven"), batch_of(6, b"other", term=2)], 1):
         encode_record(number, batch, SALT)
         gathered.add(batch)

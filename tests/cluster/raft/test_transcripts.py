@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mayfly.cluster.raft import ConfChangeError, ConfChangeSingle
-from mayfly.cluster.raft.membership import Change, ProgressLimits
+from mayfly.cluster.raft.membership import ConfigurationChange, ProgressLimits
 from mayfly.cluster.raft.messages import NO_LIMIT
 from mayfly.cluster.raft.progress import Progress
 from mayfly.cluster.raft.quorum import VoteResult, joint_committed, joint_vote, majority_committed, majority_vote
@@ -116,7 +116,7 @@ class TranscriptMembership:
         self.last_index = 0
 
     def answer(self, directive: Directive) -> list[str]:
-        change = Change(self.configuration, self.progress, self.last_index, ProgressLimits(10, NO_LIMIT))
+        change = ConfigurationChange(self.configuration, self.progress, self.last_index, ProgressLimits(10, NO_LIMIT))
         self.last_index += 1
         try:
             self.make(change, directive, parse_changes(directive.given))
@@ -125,7 +125,7 @@ class TranscriptMembership:
             return [REFUSALS[error.reason]]
         return [describe_configuration(self.configuration), *describe_all_progress(self.progress)]
 
-    def make(self, change: Change, directive: Directive, changes: list[ConfChangeSingle]) -> None:
+    def make(self, change: ConfigurationChange, directive: Directive, changes: list[ConfChangeSingle]) -> None:
         if directive.command == "simple":
             change.simple(changes)
         elif directive.command == "enter-joint":

@@ -13,7 +13,7 @@ from mayfly.cluster.transport.cluster_secret import NO_SECRET, ClusterSecrets
 from mayfly.cluster.transport.local_peer import LocalPeer
 from mayfly.cluster.transport.peer_events import PeerEvents
 from mayfly.cluster.transport.peer_transport import PeerTransport, TransportSettings
-from mayfly.cluster.transport.tls import TlsFiles
+from mayfly.cluster.transport.tls import PeerTlsFiles
 from mayfly.cluster.versions import PROTOCOLS, VersionRange
 from tests.waiting import BOUND_S
 from tests.waiting import until as until  # for the tests that want it with their members
@@ -36,7 +36,7 @@ class Member:
         node_id: int,
         port: int = 0,
         cluster_id: str = "blue",
-        tls: TlsFiles | None = None,
+        tls: PeerTlsFiles | None = None,
         folder: Path | None = None,
         known: ClusterSecrets = NO_SECRET,
         protocols: VersionRange = PROTOCOLS,
@@ -90,7 +90,7 @@ class Members:
         node_id: int,
         port: int = 0,
         cluster_id: str = "blue",
-        tls: TlsFiles | None = None,
+        tls: PeerTlsFiles | None = None,
         folder: Path | None = None,
         known: ClusterSecrets = NO_SECRET,
         protocols: VersionRange = PROTOCOLS,

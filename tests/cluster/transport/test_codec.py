@@ -13,7 +13,7 @@ from mayfly.cluster.host.frame import Frame
 from mayfly.cluster.raft import ConfState, Entry, MessageType, RaftMessage, Snapshot, SnapshotMetadata
 from mayfly.cluster.rpc import peer_pb2
 from mayfly.cluster.transport import codec
-from mayfly.cluster.transport.codec import Refused
+from mayfly.cluster.transport.codec import PeerRefused
 from mayfly.cluster.transport.local_peer import LocalPeer
 from tests.cluster.transport.protobuf_frames import read_alike, written_by_protobuf
 
@@ -110,7 +110,7 @@ def test_what_a_newer_release_may_add_is_passed_over(frame: Frame, field: int, o
 
 @pytest.mark.parametrize("tag", [0x00, 0x07, 0x7B, 0x7C, 0x7E, 0x7F])
 def test_what_is_no_field_is_refused(tag: int) -> None:
-    with pytest.raises(Refused, match="not a message of this protocol"):
+    with pytest.raises(PeerRefused, match="not a message of this protocol"):
         codec.decode_frame(codec.encode_frame(Frame(5)) + bytes((tag, 1)), SENDER, RECEIVER)
 
 
@@ -136,7 +136,7 @@ def varint(number: int) -> bytes:
 def test_a_part_that_is_longer_than_what_it_is_in_is_refused(tag: int) -> None:
     longer = {0x12: bytes((0x52, 4)), 0x1A: bytes((8,)), 0x22: bytes((0x12, 4)), 0x2A: bytes((0x12, 4))}[tag]
     data = bytes((tag, len(longer))) + longer + bytes((0x2A, 2, 8, 1))
-    with pytest.raises(Refused, match="not a message of this protocol"):
+    with pytest.raises(PeerRefused, match="not a message of this protocol"):
         codec.decode_frame(data, SENDER, RECEIVER)
 
 
@@ -156,7 +156,7 @@ def test_bytes_of_any_kind_are_decoded_or_refused(data: bytes) -> None:
         lambda: codec.decode_snapshot_data(data, 0, 1000),
     ]
     for decode in decoders:
-        with suppress(Refused):
+        with suppress(PeerRefused):
             decode()
 
 
@@ -168,7 +168,7 @@ def test_a_damaged_frame_is_decoded_or_refused(frame: Frame, data: st.DataObject
             blob[data.draw(st.integers(0, len(blob) - 1))] = data.draw(st.integers(0, 255))
     try:
         decoded = codec.decode_frame(bytes(blob), SENDER, RECEIVER)
-    except Refused:
+    except PeerRefused:
         return
     for _, message in decoded.raft:
         assert (message.from_, message.to) == (SENDER, RECEIVER)
@@ -215,7 +215,7 @@ def absurd() -> dict[str, peer_pb2.Frame]:
 
 @pytest.mark.parametrize("what", list(absurd()))
 def test_absurd_values_are_refused(what: str) -> None:
-    with pytest.raises(Refused, match=what):
+    with pytest.raises(PeerRefused, match=what):
         codec.decode_frame(absurd()[what].SerializeToString(), SENDER, RECEIVER)
 
 
@@ -265,12 +265,12 @@ def absurd_snapshots() -> dict[str, peer_pb2.SnapshotChunk]:
 
 @pytest.mark.parametrize("what", list(absurd_snapshots()))
 def test_absurd_snapshots_are_refused(what: str) -> None:
-    with pytest.raises(Refused, match=what):
+    with pytest.raises(PeerRefused, match=what):
         codec.decode_snapshot_header(absurd_snapshots()[what].SerializeToString(), RECEIVER)
 
 
 def test_a_piece_without_data_is_refused() -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(PeerRefused):
         codec.decode_snapshot_data(b"", 0, 10)
 
 
@@ -279,7 +279,7 @@ def test_a_piece_of_a_snapshot_comes_back_where_it_belongs(data: bytes, offset: 
     wire = codec.encode_snapshot_data(offset, data)
     assert codec.decode_snapshot_data(wire, offset, offset + len(data)) == data
     for due, total_bytes in ((offset + 1, 1 << 41), (offset - 1, 1 << 41), (offset, offset + len(data) - 1)):
-        with pytest.raises(Refused):
+        with pytest.raises(PeerRefused):
             codec.decode_snapshot_data(wire, due, total_bytes)
 
 
@@ -289,7 +289,7 @@ def test_a_damaged_piece_of_a_snapshot_is_refused(data: bytes, draw: st.DataObje
     damaged = bytearray(data)
     damaged[draw.draw(st.integers(0, len(data) - 1))] ^= draw.draw(st.integers(1, 255))
     chunk.data = bytes(damaged)
-    with pytest.raises(Refused, match="checksum"):
+    with pytest.raises(PeerRefused, match="checksum"):
         codec.decode_snapshot_data(chunk.SerializeToString(), 0, 100)
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mayfly.cluster.host.frame import Frame
-from mayfly.cluster.transport.pace import SAVED_UP_S, Pace
+from mayfly.cluster.transport.pace import SAVED_UP_S, BytePace
 from tests.cluster.transport.members import Members, members, run, until
 from tests.cluster.transport.snapshots import GROUP, MadeSnapshot
 
@@ -21,7 +21,7 @@ MB = 1 << 20
 )
 def test_in_no_period_more_goes_than_may(rate: int, pieces: list[tuple[int, float]], senders: int) -> None:
     """Several who each wait before they send, and then for a while of their own."""
-    pace, now_s = Pace(rate), 0.0
+    pace, now_s = BytePace(rate), 0.0
     free_s, sent = [0.0] * senders, list[tuple[float, int]]()
     for size, pause_s in pieces:
         sender = min(range(senders), key=lambda one: free_s[one])
@@ -39,7 +39,7 @@ def test_in_no_period_more_goes_than_may(rate: int, pieces: list[tuple[int, floa
 
 
 def test_a_piece_waits_for_those_before_it_and_no_longer() -> None:
-    pace = Pace(100)
+    pace = BytePace(100)
     assert [pace.take(50, 10.0) for _ in range(3)] == [0.0, 0.25, 0.75]
     assert pace.take(50, 11.25) == 0.0, "all were through by then"
     assert pace.take(1000, 100.0) == 0.0, "the first after a rest goes at once, however large"
@@ -47,7 +47,7 @@ def test_a_piece_waits_for_those_before_it_and_no_longer() -> None:
 
 
 def test_without_a_limit_nothing_waits() -> None:
-    pace = Pace(0)
+    pace = BytePace(0)
     assert not any(pace.take(1 << 40, 0.0) for _ in range(100))
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from mayfly.cluster import limits
 from mayfly.cluster.transport import codec
-from mayfly.cluster.transport.codec import Refused
+from mayfly.cluster.transport.codec import PeerRefused
 from mayfly.cluster.transport.complaints import Complaints
 from mayfly.cluster.transport.local_peer import LocalPeer
 from mayfly.cluster.transport.peer_text import address_fault, name_fault, printable
@@ -57,6 +57,6 @@ def test_other_addresses_are_not(address: str) -> None:
 def test_a_hello_with_another_name_is_refused(field: str) -> None:
     hello = LocalPeer(2, "node-2", "blue").hello()
     setattr(hello, field, "x\ny")
-    with pytest.raises(Refused, match=r"are taken|is taken") as refused:
+    with pytest.raises(PeerRefused, match=r"are taken|is taken") as refused:
         codec.decode_hello(codec.encode_hello(hello))
     assert str(refused.value).isprintable()

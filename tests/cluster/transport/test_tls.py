@@ -16,7 +16,7 @@ from mayfly.cluster.host.frame import Frame
 from mayfly.cluster.transport.complaints import Complaints
 from mayfly.cluster.transport.frame_stream import FrameListener, StreamHolder
 from mayfly.cluster.transport.framing import TICKET_BYTES, NotFrames, encode_greeting
-from mayfly.cluster.transport.tls import TlsFiles
+from mayfly.cluster.transport.tls import PeerTlsFiles
 from mayfly.cluster.versions import PROTOCOL_LOWEST, PROTOCOLS
 from tests.cluster.transport.members import members, run, until
 from tests.waiting import BOUND_S
@@ -54,22 +54,22 @@ def make_node(folder: Path, authority: Path, name: str, subject_names: str) -> t
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TlsFiles]:
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, PeerTlsFiles]:
     folder = tmp_path_factory.mktemp("tls")
     ours, theirs = make_authority(folder, "ours"), make_authority(folder, "theirs")
     by_address = "IP:127.0.0.1"
     return {
-        "one": TlsFiles(*make_node(folder, ours, "one", by_address), ours),
-        "two": TlsFiles(*make_node(folder, ours, "two", by_address), ours),
-        "by name": TlsFiles(*make_node(folder, ours, "named", "DNS:peer.mayfly"), ours, "peer.mayfly"),
-        "also by name": TlsFiles(*make_node(folder, ours, "also", "DNS:peer.mayfly"), ours, "peer.mayfly"),
-        "stranger": TlsFiles(*make_node(folder, theirs, "stranger", by_address), theirs),
-        "impostor": TlsFiles(*make_node(folder, theirs, "impostor", by_address), ours),
+        "one": PeerTlsFiles(*make_node(folder, ours, "one", by_address), ours),
+        "two": PeerTlsFiles(*make_node(folder, ours, "two", by_address), ours),
+        "by name": PeerTlsFiles(*make_node(folder, ours, "named", "DNS:peer.mayfly"), ours, "peer.mayfly"),
+        "also by name": PeerTlsFiles(*make_node(folder, ours, "also", "DNS:peer.mayfly"), ours, "peer.mayfly"),
+        "stranger": PeerTlsFiles(*make_node(folder, theirs, "stranger", by_address), theirs),
+        "impostor": PeerTlsFiles(*make_node(folder, theirs, "impostor", by_address), ours),
     }
 
 
 @pytest.mark.parametrize("pair", [("one", "two"), ("by name", "also by name")])
-def test_nodes_of_one_authority_talk(files: dict[str, TlsFiles], pair: tuple[str, str]) -> None:
+def test_nodes_of_one_authority_talk(files: dict[str, PeerTlsFiles], pair: tuple[str, str]) -> None:
     async def scenario() -> None:
         async with members() as group:
             one = await group.add(1, tls=files[pair[0]])
@@ -85,7 +85,7 @@ def test_nodes_of_one_authority_talk(files: dict[str, TlsFiles], pair: tuple[str
 
 
 @pytest.mark.parametrize("other", ["stranger", "impostor", "", "by name"])
-def test_others_are_kept_out(files: dict[str, TlsFiles], other: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_others_are_kept_out(files: dict[str, PeerTlsFiles], other: str, caplog: pytest.LogCaptureFixture) -> None:
     def reasons() -> list[str]:
         return [text for text in caplog.messages if text.startswith("can't reach node")]
 
@@ -106,10 +106,10 @@ def test_others_are_kept_out(files: dict[str, TlsFiles], other: str, caplog: pyt
     run(scenario())
 
 
-class MisnamedFrames(TlsFiles):
+class MisnamedFrames(PeerTlsFiles):
     """Files of a peer with a certificate for another name at its port for frames; at that of gRPC all is right."""
 
-    def __init__(self, right: TlsFiles, elsewhere: TlsFiles) -> None:
+    def __init__(self, right: PeerTlsFiles, elsewhere: PeerTlsFiles) -> None:
         super().__init__(right.certificate, right.key, right.authority)
         self.elsewhere = elsewhere
 
@@ -118,7 +118,7 @@ class MisnamedFrames(TlsFiles):
 
 
 def test_the_name_is_checked_at_the_port_for_frames(
-    files: dict[str, TlsFiles], caplog: pytest.LogCaptureFixture
+    files: dict[str, PeerTlsFiles], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Of a certificate of the right authority: whoever has got hold of one node's is not taken for another."""
 
@@ -139,9 +139,9 @@ def test_the_name_is_checked_at_the_port_for_frames(
     run(scenario())
 
 
-def copied(to: Path, files: TlsFiles) -> TlsFiles:
+def copied(to: Path, files: PeerTlsFiles) -> PeerTlsFiles:
     """The files under names of their own, in place of what was there."""
-    copy = TlsFiles(to / "own.pem", to / "own.key", to / "ca.pem")
+    copy = PeerTlsFiles(to / "own.pem", to / "own.key", to / "ca.pem")
     for source, target in zip(
         (files.certificate, files.key, files.authority), (copy.certificate, copy.key, copy.authority), strict=True
     ):
@@ -149,7 +149,7 @@ def copied(to: Path, files: TlsFiles) -> TlsFiles:
     return copy
 
 
-def test_files_are_replaced_without_a_restart(files: dict[str, TlsFiles], tmp_path: Path) -> None:
+def test_files_are_replaced_without_a_restart(files: dict[str, PeerTlsFiles], tmp_path: Path) -> None:
     """Two nodes go over to another authority; who comes with the old one after that gets nowhere, at neither port."""
     folders = [tmp_path / name for name in ("one", "two", "late")]
     for folder in folders:
@@ -187,7 +187,7 @@ def test_files_are_replaced_without_a_restart(files: dict[str, TlsFiles], tmp_pa
     "data", [b"", b"GET / HTTP/1.1", b"\x16\x03\x01", encode_greeting(PROTOCOL_LOWEST, 2, bytes(TICKET_BYTES))]
 )
 def test_strangers_without_tls_are_not_kept_at_the_port_for_frames(
-    files: dict[str, TlsFiles],
+    files: dict[str, PeerTlsFiles],
     data: bytes,
     loop: Callable[[], asyncio.AbstractEventLoop] | None,
     monkeypatch: pytest.MonkeyPatch,
@@ -220,7 +220,7 @@ def test_strangers_without_tls_are_not_kept_at_the_port_for_frames(
 
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 def test_a_peer_that_speaks_before_it_is_accepted_is_heard_at_the_port_for_frames(
-    files: dict[str, TlsFiles], loop: Callable[[], asyncio.AbstractEventLoop]
+    files: dict[str, PeerTlsFiles], loop: Callable[[], asyncio.AbstractEventLoop]
 ) -> None:
     """A busy loop comes to a connection when the first words of the handshake have long been there."""
     redeemed: list[int] = []
@@ -264,12 +264,12 @@ def test_missing_files_are_an_error(tmp_path: Path) -> None:
         async with members() as group:
             missing = tmp_path / "missing.pem"
             with pytest.raises(OSError, match=r"missing\.pem"):
-                await group.add(1, tls=TlsFiles(missing, missing, missing))
+                await group.add(1, tls=PeerTlsFiles(missing, missing, missing))
 
     run(scenario())
 
 
-def test_files_that_do_not_fit_are_an_error(files: dict[str, TlsFiles], tmp_path: Path) -> None:
+def test_files_that_do_not_fit_are_an_error(files: dict[str, PeerTlsFiles], tmp_path: Path) -> None:
     one, two = files["one"], files["two"]
     garbage = tmp_path / "garbage.pem"
     garbage.write_text("garbage")
@@ -277,9 +277,9 @@ def test_files_that_do_not_fit_are_an_error(files: dict[str, TlsFiles], tmp_path
     async def scenario() -> None:
         async with members() as group:
             for tls, text in (
-                (TlsFiles(one.certificate, two.key, one.authority), "are not a certificate and its key"),
-                (TlsFiles(garbage, one.key, one.authority), "are not a certificate and its key"),
-                (TlsFiles(one.certificate, one.key, garbage), r"garbage\.pem is not a certificate"),
+                (PeerTlsFiles(one.certificate, two.key, one.authority), "are not a certificate and its key"),
+                (PeerTlsFiles(garbage, one.key, one.authority), "are not a certificate and its key"),
+                (PeerTlsFiles(one.certificate, one.key, garbage), r"garbage\.pem is not a certificate"),
             ):
                 with pytest.raises(OSError, match=text):
                     await group.add(1, tls=tls)

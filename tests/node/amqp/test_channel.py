@@ -10,7 +10,7 @@ from pamqp.commands import Basic, Channel, Queue, Tx
 
 from mayfly.node.amqp import channel_state as states
 from mayfly.node.amqp import connection_state
-from mayfly.node.amqp.channel import Channel as ReceivingChannel
+from mayfly.node.amqp.channel import ReceivingChannel
 from mayfly.node.amqp.errors import ProtocolError
 from mayfly.node.amqp.events import ChannelClosed, ChannelOpened, ConnectionClosed, MethodReceived
 from mayfly.node.amqp.settings import ConnectionSettings

@@ -14,7 +14,7 @@ from pamqp.commands import Basic, Channel, Connection
 from pamqp.header import ContentHeader
 
 from mayfly.node.amqp import channel_state, connection_state
-from mayfly.node.amqp.channel import Channel as ReceivingChannel
+from mayfly.node.amqp.channel import ReceivingChannel
 from mayfly.node.amqp.events import MethodReceived, SettlementsReceived
 from mayfly.node.amqp.frames import BODY, HEADER
 from mayfly.node.amqp.handshake import PROTOCOL_HEADER

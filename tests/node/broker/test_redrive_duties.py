@@ -13,7 +13,7 @@ from mayfly.node.catalog import Bind, Catalog, DeclareExchange, DeclareQueue, Qu
 from mayfly.node.catalog.shard_settings import shard_settings
 from mayfly.node.dead_letter import DeathWriter, RedriveTerms
 from mayfly.node.duties.contents import content_of
-from mayfly.node.duties.redrives import AGAIN_MS, Redrives
+from mayfly.node.duties.redrives import AGAIN_MS, RedriveDuty
 from mayfly.node.limits import ROUTING_STEPS_PER_TURN
 from mayfly.node.shard import commands
 from mayfly.node.shard.message import Message
@@ -62,7 +62,7 @@ class Leader:
         shard.shard_id = 1
         self.driver.shard = shard
         self.given.clear()
-        self.duty = Redrives(shard, self, self.given.append, self.data, lambda now_ms: self.driver.time_ms)
+        self.duty = RedriveDuty(shard, self, self.given.append, self.data, lambda now_ms: self.driver.time_ms)
         if self.looks:
             self.duty.looks = self.looks
 

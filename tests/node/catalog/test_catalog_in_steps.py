@@ -55,7 +55,7 @@ CHANGES = st.lists(st.one_of(MANY_QUEUES, REMOVALS, COMMANDS), min_size=20, max_
 def test_c1_a_snapshot_is_of_the_moment_at_which_it_was_begun(commands: list[CatalogCommand], begun: list[int]) -> None:
     """Several may be under way. The last declare joins a block that was lent."""
     catalog = Catalog(3)
-    making: list[tuple[bytes, snapshot.SnapshotInSteps]] = []
+    making: list[tuple[bytes, snapshot.CatalogSnapshotInSteps]] = []
     made: list[tuple[bytes, bytes]] = []
 
     def step() -> None:

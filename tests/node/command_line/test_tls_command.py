@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 from cryptography import x509
 
-from mayfly.cluster.transport.tls import TlsFiles
+from mayfly.cluster.transport.tls import PeerTlsFiles
 from mayfly.node.command_line import main
 from mayfly.node.shell.certificates_watch import Certificates, look_at
 
@@ -30,11 +30,11 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def files(folder: Path, name: str) -> TlsFiles:
-    return TlsFiles(folder / f"{name}.pem", folder / f"{name}.key", folder / "ca.pem")
+def files(folder: Path, name: str) -> PeerTlsFiles:
+    return PeerTlsFiles(folder / f"{name}.pem", folder / f"{name}.key", folder / "ca.pem")
 
 
-def shake_hands(server: TlsFiles, client: TlsFiles, name: str) -> None:
+def shake_hands(server: PeerTlsFiles, client: PeerTlsFiles, name: str) -> None:
     """A whole handshake in memory. Raises SSLError."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     ends = [
@@ -72,7 +72,7 @@ def test_another_authority_is_another(folder: Path, tmp_path: Path) -> None:
     theirs = tmp_path / "theirs"
     good(mayfly("init", "--folder", str(theirs)))
     good(mayfly("issue", "a.example", "--folder", str(theirs)))
-    stranger = TlsFiles(theirs / "a.example.pem", theirs / "a.example.key", folder / "ca.pem")
+    stranger = PeerTlsFiles(theirs / "a.example.pem", theirs / "a.example.key", folder / "ca.pem")
     with pytest.raises(ssl.SSLError):
         shake_hands(files(folder, "a.example"), stranger, "a.example")
     with pytest.raises(ssl.SSLError):

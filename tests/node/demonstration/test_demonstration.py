@@ -13,7 +13,7 @@ from mayfly.node.demonstration import expiry_scene, lease_scene, stage
 from mayfly.node.demonstration.expiry_scene import MESSAGES, TTL_MS, Arrival, death_faults
 from mayfly.node.demonstration.lease_scene import Kill
 from mayfly.node.demonstration.narrator import Narrator
-from mayfly.node.demonstration.traffic import Publisher
+from mayfly.node.demonstration.traffic import NumberedPublisher
 from mayfly.node.local_nodes.local_cluster import LocalCluster, plan_cluster
 from mayfly.node.settings import NodeSettings
 
@@ -191,7 +191,7 @@ def test_a_broken_promise_of_traffic_is_found(
 
 
 def test_the_longest_pause_between_confirms() -> None:
-    publisher = Publisher(plan_cluster(1, 5672, Path("unused"))[0], NodeSettings(), "q")
+    publisher = NumberedPublisher(plan_cluster(1, 5672, Path("unused"))[0], NodeSettings(), "q")
     publisher.confirmed_at_s = [0.5, 1.0, 1.2, 2.5, 2.6]
     assert publisher.longest_pause_ms(1.1, 2.7) == 1300
     assert publisher.longest_pause_ms(2.55, 9.6) == 7000

@@ -19,7 +19,7 @@ from mayfly.node.command_line import main
 from mayfly.node.http import HttpServer
 from mayfly.node.limits import LOGIN_DELAY_FIRST_MS, LOGIN_FAILURES_FREE, LOGINS_WAITING, PASSWORD_CHECKS_OF_ORIGIN
 from mayfly.node.operating import operator_login
-from mayfly.node.operating.management import Management, Told
+from mayfly.node.operating.management import Management, ToldByOthers
 from mayfly.node.operating.operator_login import THREADS_NAME, Logins
 from mayfly.node.operating.ports.users import ORIGIN
 from tests.node.http.served import Served, address_of, http_server
@@ -109,7 +109,7 @@ class Api:
         self.logins = Logins(self.catalog, **timing)
         none: Any = None
         nothing: Any = NoQueues()
-        told = Told(none, nothing, nothing, none, nothing)
+        told = ToldByOthers(none, nothing, nothing, none, nothing)
         self.management = Management(engine, cluster, self.logins, none, told)
 
     def server(self) -> HttpServer:

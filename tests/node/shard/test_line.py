@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.line import PIECE, Line
 from mayfly.node.shard.message import Message, deadline_ms
-from mayfly.node.shard.moment import Part, parts_of
+from mayfly.node.shard.moment import MomentPart, parts_of
 from mayfly.node.shard.packed import HELD_PIECES, Packed, hold, pack, pack_column, unpack_column
 from mayfly.node.shard.shard import Shard
 from tests.node.shard.driver import Driver, attach, publish
@@ -104,7 +104,7 @@ def test_what_is_put_back_is_where_it_was(steps: list[tuple[int, bool]], piece: 
             assert seen.setdefault(line.gone + place, each) == each, "a place says which message it is"
 
 
-def plain_parts(parts: list[Part]) -> list[str]:
+def plain_parts(parts: list[MomentPart]) -> list[str]:
     return plain([each for part in parts for each in (part.packed.messages() if part.packed else part.messages())])
 
 

@@ -7,7 +7,7 @@ from mayfly.node.shard import commands
 from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.shard import Shard
 from mayfly.node.shard.snapshot.reader import RestoreInSteps
-from mayfly.node.shard.snapshot.writer import SnapshotInSteps, snapshot
+from mayfly.node.shard.snapshot.writer import ShardSnapshotInSteps, snapshot
 from mayfly.node.shard.state import State
 from tests.node.shard.driver import B, Driver, attach, publish
 from tests.node.shard.test_dead_letters import routed
@@ -74,7 +74,7 @@ def test_a_snapshot_in_steps_is_the_one_of_the_moment_at_which_it_was_begun(mess
     """RULES C1: whatever is applied between its steps, and however large they are."""
     driver = everything()
     state = driver.shard.snapshot()
-    making = SnapshotInSteps(driver.shard._state, messages_per_step)
+    making = ShardSnapshotInSteps(driver.shard._state, messages_per_step)
     driver.run(publish("later", 1, 2, 3), commands.encode_purge(1), commands.encode_settle(2, 5, commands.ACK, [2]))
     driver.run(commands.encode_delete_queue(3, False, False))
     driver.pass_ms(20_000)
@@ -94,7 +94,7 @@ def test_each_step_writes_a_bounded_number_of_messages() -> None:
     driver.create(2)
     for _ in range(20):
         driver.run(*(publish("body", 1 + number % 2) for number in range(100)))
-    making = SnapshotInSteps(driver.shard._state, 50)
+    making = ShardSnapshotInSteps(driver.shard._state, 50)
     steps = 1
     while (made := making.step()) is None:
         steps += 1

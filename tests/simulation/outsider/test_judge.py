@@ -23,7 +23,7 @@ from simulation.outsider.judging.history import (
     RETURNED,
     Cancelled,
     Ended,
-    History,
+    OutsiderHistory,
     Settle,
     Trouble,
     history_of,
@@ -33,7 +33,7 @@ from simulation.outsider.judging.judge import judge
 from tests.simulation.outsider.histories import S, called, died, handed, history, one_death, published
 
 
-def rules(made: History) -> set[str]:
+def rules(made: OutsiderHistory) -> set[str]:
     return {finding.rule for finding in judge(made).findings}
 
 

@@ -9,14 +9,14 @@ from simulation.outsider.judging.linearizability import (
     LINEARIZABLE,
     NOT_LINEARIZABLE,
     UNDECIDED,
-    Operation,
+    TimedOperation,
     check,
 )
 
 Act = tuple[str, int]
 
 
-def register(state: int, operation: Operation[Act]) -> list[int]:
+def register(state: int, operation: TimedOperation[Act]) -> list[int]:
     kind, value = operation.what
     if kind == "write":
         return [value]
@@ -24,7 +24,7 @@ def register(state: int, operation: Operation[Act]) -> list[int]:
 
 
 def found(*rows: tuple[str, int, int, int | None]) -> str:
-    return check([Operation((kind, value), began, ended) for kind, value, began, ended in rows], 0, register).found
+    return check([TimedOperation((kind, value), began, ended) for kind, value, began, ended in rows], 0, register).found
 
 
 def test_one_after_the_other() -> None:
@@ -57,19 +57,20 @@ def test_touching_operations_overlap() -> None:
 
 
 def test_the_odd_one_is_named() -> None:
-    odd = Operation(("read", 7), 4, 5)
-    history = [Operation(("write", 1), 0, 1), Operation(("read", 1), 2, 3), odd, Operation(("read", 1), 6, 7)]
+    odd = TimedOperation(("read", 7), 4, 5)
+    before = [TimedOperation(("write", 1), 0, 1), TimedOperation(("read", 1), 2, 3)]
+    history = [*before, odd, TimedOperation(("read", 1), 6, 7)]
     verdict = check(history, 0, register)
     assert verdict.found == NOT_LINEARIZABLE
     assert verdict.unexplained == odd
 
 
 def test_a_search_without_end_says_that_it_does_not_know() -> None:
-    history = [Operation(("write", value), 0, 100) for value in range(12)]
-    assert check([*history, Operation(("read", 99), 0, 100)], 0, register, most_steps=50).found == UNDECIDED
+    history = [TimedOperation(("write", value), 0, 100) for value in range(12)]
+    assert check([*history, TimedOperation(("read", 99), 0, 100)], 0, register, most_steps=50).found == UNDECIDED
 
 
-def by_trying_all(history: list[Operation[Act]]) -> str:
+def by_trying_all(history: list[TimedOperation[Act]]) -> str:
     """Every order of the answered operations and of any of the others, one by one."""
     answered = [each for each in history if each.ended_us is not None]
     open_ones = [each for each in history if each.ended_us is None]
@@ -105,7 +106,7 @@ def test_it_agrees_with_trying_all_orders() -> None:
             kind = random.choice(("write", "read"))
             if kind == "read" and ended is None:
                 continue
-            history.append(Operation((kind, random.randint(0, 2)), began, ended))
+            history.append(TimedOperation((kind, random.randint(0, 2)), began, ended))
         expected = by_trying_all(history)
         assert check(history, 0, register).found == expected, history
         verdicts.add(expected)

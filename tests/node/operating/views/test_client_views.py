@@ -16,7 +16,7 @@ from mayfly.node.operating.node_questions import NodeQuestions
 from mayfly.node.operating.ports.client_selection import ClientSelection, Kind
 from mayfly.node.operating.shard_sources import ShardSources
 from mayfly.node.operating.views import client_views
-from mayfly.node.operating.views.client_views import ClientViews, Part
+from mayfly.node.operating.views.client_views import ClientPart, ClientViews
 from mayfly.node.operating.views.rates import Rates
 from tests.node.broker.three_brokers import TICK_MS, ThreeBrokers
 from tests.node.conftest import Client
@@ -156,7 +156,7 @@ def test_what_a_channel_holds_and_waits_for(seen: Seen) -> None:
         client.publish(3, "q")
     client.send(3, commands.Basic.Ack(1))
     name = client.connection.name
-    (first, second, third), left = seen.views[1].rows("channels", ALL, [Part(name, 0, 10)])
+    (first, second, third), left = seen.views[1].rows("channels", ALL, [ClientPart(name, 0, 10)])
     assert left == []
     assert (first["prefetch_count"], first["global_prefetch_count"], first["messages_unacknowledged"]) == (9, 0, 1)
     assert (second["confirm"], second["messages_unconfirmed"], second["transactional"]) == (True, 4, False)
@@ -164,7 +164,7 @@ def test_what_a_channel_holds_and_waits_for(seen: Seen) -> None:
     assert (third["acks_uncommitted"], third["messages_unacknowledged"]) == (1, 2)
     seen.brokers.running = True
     seen.brokers.settle()
-    assert seen.views[1].rows("channels", ALL, [Part(name, 1, 1)])[0][0]["messages_unconfirmed"] == 0
+    assert seen.views[1].rows("channels", ALL, [ClientPart(name, 1, 1)])[0][0]["messages_unconfirmed"] == 0
 
 
 @pytest.mark.parametrize("durable", [True, False])
