@@ -289,10 +289,6 @@ class LogStore(Protocol):
         """How many bytes can still be written, about; space freed by releases counts."""
         ...
 
-    def used_bytes(self) -> int:
-        """How many bytes the stored data takes on disk, about."""
-        ...
-
     def close(self) -> None:
         """Give up files and locks. No call may be under way or follow."""
         ...

@@ -445,10 +445,6 @@ class LmdbLogStore:
         """How many bytes can surely be written: what map and file system allow, and free pages in the file."""
         return self._room.free_bytes()
 
-    def used_bytes(self) -> int:
-        """How many bytes of the file hold data; the rest of it is free for use."""
-        return self._room.used_bytes()
-
     def copy(self, folder: Path) -> None:
         """A copy of the log as it was at one moment of this call, which writes meanwhile do not change, as a folder
         that a store opens. The folder must not be there. From any thread; takes as long as writing all of it.

@@ -339,12 +339,6 @@ class WriteAheadStore:
             self._refuse_when_closed()
             return max(0, self._log_file.free_bytes() - self._waiting_bytes())
 
-    def used_bytes(self) -> int:
-        """See `LogStore.used_bytes`. Raises `DiskFailed` once the store is closed."""
-        with self._measuring:
-            self._refuse_when_closed()
-            return self._log_file.used_bytes() + self._waiting_bytes()
-
     def _refuse_when_closed(self) -> None:
         if self._closed:
             raise DiskFailed("the store is closed")

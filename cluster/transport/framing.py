@@ -111,11 +111,6 @@ class FrameCutter:
         self._length = -1
         """Of the frame that is not whole yet, with the octets before it; -1: not known."""
 
-    @property
-    def gathered_bytes(self) -> int:
-        """How much is kept of a frame that is not whole."""
-        return len(self._gathered)
-
     def cut(self, data: bytes) -> list[bytes]:
         """The frames that end in these octets. Raises `NotFrames`: too long a frame is announced; `Damaged`: one is not
         what was sent. Then it is all over, and none of these frames is given, nor any later one.

@@ -287,11 +287,6 @@ class Catalog(Versions):
 
     # Policies
 
-    def policy(self, vhost: str, name: str, operator: bool = False) -> PolicyRecord | None:
-        """The policy, or operator policy, of that name."""
-        found = self._state.vhosts.get(vhost)
-        return None if found is None else found.policy_table(operator).get(name)
-
     def policies(self, vhost: str | None = None, operator: bool = False) -> Iterator[PolicyRecord]:
         """The policies, or operator policies, of a vhost or of all; in each the one that goes before others first."""
         found = self._state.vhosts.values() if vhost is None else [self._state.vhosts.get(vhost)]

@@ -302,10 +302,6 @@ class PolicyTable:
     def __len__(self) -> int:
         return len(self._by_precedence)
 
-    def get(self, name: str) -> PolicyRecord | None:
-        """The policy of that name."""
-        return self._records.get(name)
-
     def records(self) -> Iterable[PolicyRecord]:
         """All, in the order in which they were first set."""
         return self._records.values()

@@ -347,11 +347,6 @@ def encode_flow(queue_id: int, consumer_id: int, active: bool) -> bytes:
     return CONSUMER_HEAD.pack(FLOW, active, queue_id, consumer_id)
 
 
-def encode_prefetch(queue_id: int, consumer_id: int, prefetch: int) -> bytes:
-    """PREFETCH: from now on so many unsettled messages for this consumer, 0 is no limit. No answer."""
-    return PREFETCH_HEAD.pack(PREFETCH, prefetch, queue_id, consumer_id)
-
-
 def encode_taken(queue_id: int, consumer_id: int, taken_bytes: int) -> bytes:
     """TAKEN: of all that this consumer with a window was given since its ATTACH so much has gone on to its client, as
     `Message.counted_bytes` counts. No answer.

@@ -458,15 +458,9 @@ class Shard:
             return Room(max(messages, 0) + credit, UNLIMITED, queue.consumers.window_left(credit))
         return Room(max(messages, 0), max(size_bytes, 0))
 
-    def statistics(self) -> ShardStatistics:
-        """Counts of the whole shard; looks at every queue."""
-        statistics = ShardStatistics(self._state)
-        for queue in self._state.queues.values():
-            statistics.add(queue)
-        return statistics
-
     def statistics_in_steps(self) -> Iterator[ShardStatistics | None]:
-        """The same at last, and None for each step before; the shard may be changed between them."""
+        """Counts of the whole shard at last, and None for each step before: all queues are looked at. The shard may be
+        changed between them."""
         statistics = ShardStatistics(self._state)
         queues = list(self._state.queues.values())
         for first in range(0, len(queues), QUEUES_PER_STEP):

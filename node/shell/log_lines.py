@@ -10,7 +10,7 @@ from mayfly.node.shell.log_events import event_of
 
 log = logging.getLogger("mayfly.node")
 
-TEXT, JSON = FORMATS = ("text", "json")
+TEXT, JSON = "text", "json"
 PARTS: Final = ("mayfly", "asyncio", "aiohttp", "grpc")
 """Loggers whose level, and that of those below them, may be set."""
 LEVELS: Final = ("debug", "info", "warning", "error")

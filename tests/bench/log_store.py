@@ -143,7 +143,7 @@ def long_run(folder: Path) -> None:
     print(
         f"mixed sizes, 2.5 GiB through 256 MiB: p50 {median(times[:half]) * 1e3:.2f} ms then"
         f" {median(times[half:]) * 1e3:.2f} ms, p99 {sorted(times)[-len(times) // 100] * 1e3:.1f} ms,"
-        f" used {store.used_bytes() / MIB:.0f} MiB for {live_bytes / MIB:.0f},"
+        f" used {store._room.used_bytes() / MIB:.0f} MiB for {live_bytes / MIB:.0f},"
         f" free {store.free_bytes() / MIB:.0f}"
     )
     store.close()

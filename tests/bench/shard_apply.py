@@ -25,6 +25,7 @@ from mayfly.node.shard.commands import (
 from mayfly.node.shard.effects import Deliver
 from mayfly.node.shard.settings import ShardQueueSettings
 from mayfly.node.shard.shard import Shard
+from tests.node.readings import statistics_of
 from tests.node.shard.driver import encode_settle_up_to
 
 KEY = b"\x08exchange\x0brouting.key"
@@ -105,7 +106,7 @@ def cycle(
         driver.entry(b"".join(settles))
         ack_seconds += driver.spent_seconds - before
     total = ROUNDS * BATCH
-    assert driver.shard.statistics().acknowledged == total
+    assert statistics_of(driver.shard).acknowledged == total
     print(
         f"{name:44} {driver.spent_seconds / total * 1e6:6.2f} us a message "
         f"(with delivery {publish_seconds / total * 1e6:.2f}, acknowledge {ack_seconds / total * 1e6:.2f})"
@@ -124,7 +125,7 @@ def behind(messages: int) -> None:
     for number in range(1, ROUNDS + 1):
         driver.entry(data)
         driver.entry(encode_settle_up_to(1, 100, ACK, number * BATCH))
-    assert driver.shard.statistics().acknowledged == ROUNDS * BATCH
+    assert statistics_of(driver.shard).acknowledged == ROUNDS * BATCH
     cost_us = driver.spent_seconds / ROUNDS / BATCH * 1e6
     print(f"{f'one consumer, {messages} messages behind':44} {cost_us:6.2f} us a message")
 

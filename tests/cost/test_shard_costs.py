@@ -667,7 +667,7 @@ def noop(world: World) -> Callable[[], object]:
 @act("PREFETCH")
 def limit(world: World) -> Callable[[], object]:
     with_consumer(world)
-    return by_session(world, world.c.encode_prefetch(BIG, MINE, 1))
+    return by_session(world, world.c.PREFETCH_HEAD.pack(world.c.PREFETCH, 1, BIG, MINE))
 
 
 @act("TAKEN")

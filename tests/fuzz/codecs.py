@@ -250,7 +250,7 @@ def framing(octets: bytes) -> None:
         try:
             for start in range(0, len(octets), size):
                 found += cutter.cut(octets[start : start + size])
-                assert cutter.gathered_bytes <= 1100
+                assert len(cutter._gathered) <= 1100
         except NotFrames:
             return None
         return found

@@ -15,6 +15,7 @@ from simulation.cluster.events import SECOND_US
 from simulation.cluster.faults import Fault
 from simulation.node.run import Simulation
 from simulation.node.scenario import NodeScenario
+from tests.node.readings import policy_of
 from tests.simulation.catalog_changes import once_founded, run, submit
 from tests.simulation.scenarios import at, three_nodes
 
@@ -93,7 +94,7 @@ def test_c1_changes_survive_crashes_and_leaders_that_come_and_go(seed: int) -> N
     plan += [at(0.5 + 1.3 * n, faults.CRASH, (n + seed) % 3 + 1, lasts=0.4) for n in range(5)]
     simulation = chaos(scenario, plan, seed)
     run(simulation)
-    assert all(program.engine.catalog.policy("/", "zz") for program in simulation.programs())
+    assert all(policy_of(program.engine.catalog, "/", "zz") for program in simulation.programs())
 
 
 def test_changes_survive_a_power_failure_and_snapshots() -> None:

@@ -331,7 +331,7 @@ def test_garbage_is_refused_and_named(tmp_path: Path) -> None:
 def test_a_file_that_was_cut_off_is_refused_and_named(tmp_path: Path) -> None:
     store = LmdbLogStore(tmp_path, MAP_BYTES)
     append(store, 1, 1, [b"x" * 50_000] * 5)
-    used = store.used_bytes()
+    used = store._room.used_bytes()
     store.close()
     file = tmp_path / "data.mdb"
     for length in (used // 2 // 4096 * 4096, 8192, 4096, 100, 0):
@@ -609,11 +609,11 @@ def test_after_an_input_output_error_nothing_is_written_any_more(tmp_path: Path)
 
 def test_free_and_used_bytes_follow_what_is_stored(tmp_path: Path) -> None:
     store = LmdbLogStore(tmp_path, MAP_BYTES)
-    free, used = store.free_bytes(), store.used_bytes()
+    free, used = store.free_bytes(), store._room.used_bytes()
     append(store, 1, 1, [bytes(1 * MIB)] * 10)
-    assert 10 * MIB <= store.used_bytes() - used < 11 * MIB
+    assert 10 * MIB <= store._room.used_bytes() - used < 11 * MIB
     assert 10 * MIB <= free - store.free_bytes() < 11 * MIB
     snapshot_at(store, 1, 10, list(range(1, 11)))
-    assert store.used_bytes() - used < MIB
+    assert store._room.used_bytes() - used < MIB
     assert free - store.free_bytes() < MIB
     store.close()

@@ -91,7 +91,7 @@ def test_a_close_waits_for_who_makes_room_and_refuses_a_look_at_it_after_that(
     assert [type(failure) for failure in failures] == [DiskFailed]
     assert "the store is closed" in str(failures[0])
     with pytest.raises(DiskFailed, match="the store is closed"):
-        store.used_bytes()
+        store.free_bytes()
     with pytest.raises(DiskFailed, match="the store is closed"):
         store.put_meta("members", b"late")
 

@@ -70,7 +70,7 @@ def test_frames_with_checksums_come_whatever_the_pieces_are(size: int) -> None:
     cutter = FrameCutter(checked=True)
     got = [frame for at in range(0, len(sent), size) for frame in cutter.cut(sent[at : at + size])]
     assert got == FRAMES
-    assert cutter.gathered_bytes == 0
+    assert len(cutter._gathered) == 0
 
 
 def test_no_bit_of_a_frame_on_the_exchange_may_flip() -> None:

@@ -22,6 +22,7 @@ from mayfly.node.shard.consumers import Holder
 from mayfly.node.shard.shard import Shard
 from tests.node.broker.three_brokers import ThreeBrokers
 from tests.node.conftest import World
+from tests.node.readings import statistics_of
 from tests.node.transient.test_transient_shards import Pair
 
 WINDOW_BYTES = 40_000
@@ -214,7 +215,7 @@ def test_d8_dead_letters_go_as_fast_as_a_window_lets_them_and_none_is_turned_awa
     for _ in range(10):
         world.advance(100)
     assert numbers(client.take(1)) == list(range(MESSAGES))
-    assert sum(local.shard.statistics().refused_transfers for local in world.cluster.shards.values()) == 0
+    assert sum(statistics_of(local.shard).refused_transfers for local in world.cluster.shards.values()) == 0
 
 
 def leader_of(brokers: ThreeBrokers) -> int:

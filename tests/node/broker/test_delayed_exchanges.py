@@ -10,6 +10,7 @@ from pamqp import commands
 
 from mayfly.cluster.versions import LEVEL_DELAYED_EXCHANGES
 from mayfly.node.catalog import AddVhost, Catalog, DeclareExchange, DeleteVhost, NeedsLevel, Refusal, SetPermissions
+from tests.node.readings import statistics_of
 
 TEN_YEARS_MS = 315_360_000_000
 
@@ -211,7 +212,7 @@ def test_s1_without_any_it_is_dropped_counted_and_logged_once(
             publish(client, "m", 1000)
         world.advance(1500)
     assert waiting(world) == 0
-    assert sum(it.shard.statistics().dropped_due for it in world.cluster.shards.values()) == 3
+    assert sum(statistics_of(it.shard).dropped_due for it in world.cluster.shards.values()) == 3
     told = [record.getMessage() for record in caplog.records if "later" in record.getMessage()]
     assert told == [
         "messages of the delayed exchange 'later' in vhost '/' have no route when they are due, and are dropped"

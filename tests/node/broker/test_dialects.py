@@ -12,6 +12,7 @@ from mayfly.cluster.versions import LEVEL_TTL_DIALECTS
 from mayfly.node.catalog import Catalog, DeclareQueue, PolicySet, RaiseLevel, Refusal, SetPolicy
 from mayfly.node.catalog.shard_settings import shard_settings
 from tests.node.conftest import Client, World
+from tests.node.readings import statistics_of
 
 DIALECTS = ("rabbitmq", "lavinmq", "ottermq")
 EACH = pytest.mark.parametrize("dialect", DIALECTS)
@@ -217,7 +218,7 @@ def test_x1_no_exchange_and_no_route(world: World, client: Client, dialect: str)
         client.publish(1, queue)
         client.send(1, commands.Basic.Reject(client.get(queue, no_ack=False).tag, requeue=False))
     world.advance(300)
-    shards = [world.cluster.shards[shard].shard.statistics() for shard in world.cluster.shards]
+    shards = [statistics_of(world.cluster.shards[shard].shard) for shard in world.cluster.shards]
     parked, dropped = sum(each.parked for each in shards), sum(each.dropped_unroutable for each in shards)
     assert (parked, dropped) == ((1, 2) if dialect == "ottermq" else (3, 0))
 

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from tests.node.readings import statistics_of
+
 
 def totals(world: Any, name: str) -> int:
-    return sum(getattr(local.shard.statistics(), name) for local in world.cluster.shards.values())
+    return sum(getattr(statistics_of(local.shard), name) for local in world.cluster.shards.values())
 
 
 def test_l10_an_expired_queue_is_logged_and_counted(
@@ -32,7 +34,7 @@ def test_l10_an_expired_queue_is_logged_and_counted(
     (line,) = [line for line in lines if "'goes'" in line]
     used = datetime.fromtimestamp(used_ms / 1000, UTC).isoformat(timespec="milliseconds")
     assert f"last activity {used} (" in line and "vhost '/'" in line and "2 messages" in line
-    assert sum(local.shard.statistics().gone_for["expired"] for local in world.cluster.shards.values()) == 2
+    assert sum(statistics_of(local.shard).gone_for["expired"] for local in world.cluster.shards.values()) == 2
 
 
 def test_d5_a_cycle_is_counted_and_logged_once_per_queue(

@@ -10,6 +10,7 @@ from pamqp import commands
 from mayfly.cluster.versions import LEVEL_LEADER_LOCATORS, LEVELS, VersionRange
 from mayfly.node.catalog import QueueRecord, SetPolicy
 from tests.node.broker.three_brokers import ThreeBrokers
+from tests.node.readings import policy_of
 
 SHARDS = 6
 
@@ -78,7 +79,8 @@ def test_a_queue_goes_where_its_policy_wants_it(brokers: ThreeBrokers) -> None:
     answers: list[object] = []
     command = SetPolicy("/", "spread", "^spread", {"queue-leader-locator": "balanced"})
     brokers.nodes[2].engine.submit_catalog(command, answers.append)
-    brokers.run_until(lambda: answers and all(n.engine.catalog.policy("/", "spread") for n in brokers.nodes.values()))
+    catalogs = [node.engine.catalog for node in brokers.nodes.values()]
+    brokers.run_until(lambda: answers and all(policy_of(catalog, "/", "spread") for catalog in catalogs))
     for number in range(3):
         counts = brokers.nodes[1].engine.catalog.shard_queue_counts
         near = brokers.nodes[1].engine.catalog.members.shards_led_by(1)

@@ -8,6 +8,7 @@ import pytest
 from pamqp import commands, frame
 
 from mayfly.node.limits import CONSUMER_TIMEOUT_MS
+from tests.node.readings import statistics_of
 
 MAX_LENGTH = "x-max-length"
 TO_DEAD = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
@@ -289,7 +290,7 @@ def test_d8_d7_dead_letters_wait_for_a_full_target_in_order(world: Any, client: 
     world.advance(300)
     assert client.count("full") == 2
     assert client.count("free") == 30
-    shards = {local.shard_id: local.shard.statistics() for local in world.cluster.shards.values()}
+    shards = {local.shard_id: statistics_of(local.shard) for local in world.cluster.shards.values()}
     assert sum(statistics.outbox for statistics in shards.values()) == 28
     got: list[str] = []
     for _ in range(60):
@@ -300,7 +301,7 @@ def test_d8_d7_dead_letters_wait_for_a_full_target_in_order(world: Any, client: 
     for number in range(6):
         assert [body for body in got if body.startswith(f"s{number}")] == [f"s{number} {m}" for m in range(5)]
     assert sorted(bodies(client, "free")) == sorted(got)
-    assert all(local.shard.statistics().outbox == 0 for local in world.cluster.shards.values())
+    assert all(statistics_of(local.shard).outbox == 0 for local in world.cluster.shards.values())
 
 
 def test_d9_a_drop_head_target_drops_what_is_too_much(world: Any, client: Any) -> None:
@@ -336,7 +337,7 @@ def test_d5_a_cycle_without_a_rejection_is_dropped(world: Any, client: Any, reas
     assert client.count("back") == 1
     world.advance(1000)
     assert (client.count("back"), client.count("q")) == (0, 0)
-    statistics = [local.shard.statistics() for local in world.cluster.shards.values()]
+    statistics = [statistics_of(local.shard) for local in world.cluster.shards.values()]
     assert (sum(s.dropped_cycle for s in statistics), sum(s.parked for s in statistics)) == (1, 0)
 
 
@@ -405,13 +406,13 @@ def test_d8_a_parked_dead_letter_goes_once_it_has_a_route(world: Any, client: An
     client.publish(1, "q", b"b")
     world.advance(100)
     shard = world.cluster.shards[world.cluster.catalog.queue("/", "q").shard].shard
-    assert (shard.statistics().parked, shard.statistics().outbox) == (2, 0)
+    assert (statistics_of(shard).parked, statistics_of(shard).outbox) == (2, 0)
     client.declare("late")
     world.advance(3000)
-    assert shard.statistics().parked == 2
+    assert statistics_of(shard).parked == 2
     client.call(1, commands.Queue.Bind(queue="late", exchange="amq.direct", routing_key="q"))
     world.advance(5100)
-    assert (shard.statistics().parked, bodies(client, "late")) == (0, ["a", "b"])
+    assert (statistics_of(shard).parked, bodies(client, "late")) == (0, ["a", "b"])
 
 
 def test_d8_at_most_once_drops_instead_of_parking(world: Any, client: Any) -> None:
@@ -419,7 +420,7 @@ def test_d8_at_most_once_drops_instead_of_parking(world: Any, client: Any) -> No
     client.declare("q", arguments=arguments)
     client.publish(1, "q", b"a")
     world.advance(100)
-    statistics = world.cluster.shards[world.cluster.catalog.queue("/", "q").shard].shard.statistics()
+    statistics = statistics_of(world.cluster.shards[world.cluster.catalog.queue("/", "q").shard].shard)
     assert (statistics.parked, statistics.outbox, statistics.dropped_unroutable) == (0, 0, 1)
 
 

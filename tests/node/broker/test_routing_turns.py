@@ -16,6 +16,7 @@ from mayfly.node.catalog import Bind, Catalog, DeclareExchange, DeclareQueue, De
 from mayfly.node.limits import COPIES_CHARACTERS, KIB, ROUTING_STEPS_OF_MESSAGE, ROUTING_STEPS_PER_TURN
 from tests.node.broker.three_brokers import ThreeBrokers
 from tests.node.conftest import Client, World, closed
+from tests.node.readings import statistics_of
 
 READ_BYTES = 256 * KIB
 """What is read of a socket in one piece."""
@@ -308,7 +309,7 @@ def test_connections_have_their_turns_one_after_the_other_whatever_they_have_to_
     for _ in range(5):
         turn(world)
     world.running = True
-    stored = [record for record in world.cluster.shards.values() if record.shard.statistics().ready]
+    stored = [record for record in world.cluster.shards.values() if statistics_of(record.shard).ready]
     assert stored
     bodies = bodies_in(others[0], "q")
     assert [body for body in bodies[:9] if body.startswith(b"other")] == [b"other 0", b"other 1", b"other 2"]

@@ -10,6 +10,7 @@ import pytest
 from pamqp import commands
 
 from tests.node.broker.three_brokers import ThreeBrokers
+from tests.node.readings import statistics_of
 
 SHARDS = 4
 MESSAGES = 300
@@ -80,7 +81,7 @@ def ready(brokers: ThreeBrokers, queue: str) -> int:
 
 def outbox(brokers: ThreeBrokers, shard: int) -> list[int]:
     """Dead letters on their way, on each node."""
-    return [node.engine.shards[shard].statistics().outbox for node in brokers.nodes.values()]
+    return [statistics_of(node.engine.shards[shard]).outbox for node in brokers.nodes.values()]
 
 
 def take(brokers: ThreeBrokers, client: Any, queue: str) -> list[int]:

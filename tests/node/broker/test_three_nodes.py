@@ -13,6 +13,7 @@ from mayfly.node.broker import publishing
 from mayfly.node.broker.cluster_facade import SESSION_LOST
 from mayfly.node.duties.catalog_spread import SPREAD_WITHIN_MS
 from tests.node.broker.three_brokers import TICK_MS, NodeWorld, ThreeBrokers
+from tests.node.readings import statistics_of
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def last_index(brokers: ThreeBrokers, id: int) -> int:
 
 def ready(node: NodeWorld) -> int:
     """How many messages wait in all queues, as the node knows."""
-    return sum(shard.statistics().ready for shard in node.engine.shards.values())
+    return sum(statistics_of(shard).ready for shard in node.engine.shards.values())
 
 
 def on_channel(client: Any) -> list[Any]:

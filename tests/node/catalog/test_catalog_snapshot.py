@@ -44,6 +44,7 @@ from mayfly.node.catalog import (
     decode,
     encode,
 )
+from tests.node.readings import policy_of
 
 VHOSTS = st.sampled_from(["/", "v"])
 NAMES = st.sampled_from(["a", "b", "c", "amq.direct", "amq.headers", ""])
@@ -201,7 +202,7 @@ def test_policies_are_in_the_snapshot(operator: bool) -> None:
     catalog.apply(DeclareQueue("/", "q", durable=True))
     again = Catalog(3)
     again.restore(catalog.snapshot())
-    assert again.policy("/", "p", operator) == catalog.policy("/", "p", operator)
+    assert policy_of(again, "/", "p", operator) == policy_of(catalog, "/", "p", operator)
     assert again.snapshot() == catalog.snapshot()
     assert settings_of(again) == settings_of(catalog) == [QueueSettings(expires_ms=1)]
 

@@ -33,6 +33,7 @@ from mayfly.node.catalog import (
 from mayfly.node.catalog.arguments import MAX_TTL_MS
 from mayfly.node.catalog.expressions import LONGEST_EXPRESSION, Expression, expression
 from mayfly.node.catalog.policies import MAX_LIMIT, MAX_PRIORITY
+from tests.node.readings import policy_of
 
 
 def policy(definition: dict[str, Any], pattern: str = "", **options: Any) -> SetPolicy:
@@ -204,7 +205,7 @@ def test_a_pattern_that_cannot_be_searched_matches_nothing_and_can_be_deleted(pa
     restarted.restore(catalog.snapshot())
     for each in (catalog, restarted):
         assert each.policies_of_queue(queue) == (None, None)
-        assert each.policy("/", "p") is not None
+        assert policy_of(each, "/", "p") is not None
         assert each.apply(ClearPolicy("/", "p")) == Done()
 
 
@@ -486,7 +487,7 @@ def test_alternate_exchange_by_policy() -> None:
 def test_definitions_survive_json_as_they_are() -> None:
     catalog = Catalog(1)
     put(catalog, policy({"overflow": "drop-head", "expires": 5}))
-    record = catalog.policy("/", "p")
+    record = policy_of(catalog, "/", "p")
     assert record is not None
     assert json.dumps(record.definition) == '{"expires": 5, "overflow": "drop-head"}'
 

@@ -10,6 +10,7 @@ from mayfly.node.duties.shard_duties import PARKED_REST_MS, ShardDuties
 from mayfly.node.limits import DEAD_LETTERS_PER_ENTRY, DEAD_LETTERS_ROUTED_AHEAD, ROUTING_STEPS_PER_TURN
 from mayfly.node.shard import commands
 from mayfly.node.shard.room import ANY_ROOM, Room
+from tests.node.readings import statistics_of
 from tests.node.shard.driver import Driver
 
 DEATHS = 12_000
@@ -101,7 +102,7 @@ def test_d7_deaths_are_decided_ahead_of_the_log_within_bounds_and_arrive_in_orde
         leader.apply_first()
         leader.look()
     assert leader.arrived() == list(range(DEATHS))
-    assert leader.driver.shard.statistics().refused_routes == 0
+    assert statistics_of(leader.driver.shard).refused_routes == 0
 
 
 def test_d6_a_lost_route_is_given_again_and_what_was_ahead_of_it_counts_once() -> None:

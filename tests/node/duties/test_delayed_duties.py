@@ -23,6 +23,7 @@ from mayfly.node.duties.shard_duties import ShardDuties
 from mayfly.node.shard import commands
 from mayfly.node.shard.room import ANY_ROOM, Room
 from mayfly.node.shard.shard import Shard
+from tests.node.readings import statistics_of
 from tests.node.shard.driver import Driver
 
 COUNT = 50
@@ -175,5 +176,5 @@ def test_s1_what_has_no_route_when_it_is_decided_is_dropped_and_counted() -> Non
     leader.catalog.apply(Unbind("/", "later", "queue", "q", ""))
     leader.look()
     leader.apply_all()
-    assert leader.driver.shard.statistics().dropped_due == COUNT
-    assert leader.driver.shard.statistics().parked == 0
+    assert statistics_of(leader.driver.shard).dropped_due == COUNT
+    assert statistics_of(leader.driver.shard).parked == 0

@@ -24,6 +24,7 @@ from mayfly.node.operating.operator_login import THREADS_NAME, Logins
 from mayfly.node.operating.ports.users import ORIGIN
 from tests.node.http.served import Served, address_of, http_server
 from tests.node.http.some_node import SomeNode
+from tests.node.readings import policy_of
 from tests.waiting import BOUND_S, until
 
 POLICY = {"pattern": "^q", "definition": {"message-ttl": 5}}
@@ -166,14 +167,14 @@ def test_put_get_list_delete(api: Api, kind: str, operator: bool) -> None:
     assert api.ask("GET", f"/api/{kind}/%2F") == (200, [])
     other = "policies" if operator else "operator-policies"
     assert api.ask("GET", f"/api/{other}") == (200, [])
-    assert api.catalog.policy("a/b", "my /ü", operator) is not None
+    assert policy_of(api.catalog, "a/b", "my /ü", operator) is not None
     assert api.ask("DELETE", path) == (204, None)
     assert api.ask("GET", f"/api/{kind}") == (200, [])
 
 
 def test_priority_and_apply_to_can_be_left_out_or_null(api: Api) -> None:
     assert api.ask("PUT", "/api/policies/%2F/p", {**POLICY, "priority": None, "apply-to": None})[0] == 201
-    record = api.catalog.policy("/", "p")
+    record = policy_of(api.catalog, "/", "p")
     assert record is not None
     assert (record.priority, record.apply_to) == (0, "all")
 
@@ -339,17 +340,17 @@ def test_set_list_delete(api: Api, address: str) -> None:
     options = ("--vhost", "a/b", "--priority", "-2", "--apply-to", "quorum_queues")
     result = mayfly(address, "set", "my p/1", "^q", '{"message-ttl": 5, "overflow": "drop-head"}', *options)
     assert (result.output, result.exit_code) == ("policy 'my p/1' is set in vhost 'a/b'\n", 0)
-    record = api.catalog.policy("a/b", "my p/1")
+    record = policy_of(api.catalog, "a/b", "my p/1")
     assert record is not None
     assert (record.pattern, record.priority, record.apply_to) == ("^q", -2, "quorum_queues")
     assert record.definition == {"message-ttl": 5, "overflow": "drop-head"}
     assert mayfly(address, "set", "o", "", '{"expires": 9}', "--operator").output.startswith("operator policy 'o' is")
-    assert api.catalog.policy("/", "o", operator=True) is not None
+    assert policy_of(api.catalog, "/", "o", operator=True) is not None
     listed = mayfly(address, "list", "--vhost", "a/b").output
     assert all(text in listed for text in ("my p/1", "^q", "quorum_queues", "-2", '"message-ttl": 5'))
     assert [row["name"] for row in json.loads(mayfly(address, "list", "--operator", "--json").output)] == ["o"]
     assert mayfly(address, "delete", "my p/1", "--vhost", "a/b").exit_code == 0
-    assert api.catalog.policy("a/b", "my p/1") is None
+    assert policy_of(api.catalog, "a/b", "my p/1") is None
     missing = mayfly(address, "delete", "my p/1", "--vhost", "a/b")
     assert missing.exit_code == 1
     assert "there is no policy 'my p/1' in vhost 'a/b'" in missing.output

@@ -23,6 +23,7 @@ from tests.node.broker.three_brokers import ThreeBrokers
 from tests.node.http.served import Served, http_server
 from tests.node.http.some_node import SomeNode
 from tests.node.operating.seeing import Seeing
+from tests.node.readings import statistics_of
 
 
 class ViewNode(SomeNode):
@@ -169,7 +170,7 @@ def test_a_long_queue_is_counted_before_the_page_is_sent() -> None:
     (queue_id,) = shard.queue_ids()
     client.publish(1, "long")
     client.publish(1, "long", expiration="1")
-    brokers.run_until(lambda: shard.statistics().ready == 2)
+    brokers.run_until(lambda: statistics_of(shard).ready == 2)
     queue = shard.queue(queue_id)
     assert queue is not None
     queue.ready.items += queue.ready.items[1:2] * (2 * LOOKED_AT)

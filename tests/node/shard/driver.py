@@ -205,3 +205,9 @@ def encode_settle_up_to(queue_id: int, holder_id: int, outcome: int, up_to: int)
     """SETTLE everything that the holder holds with a delivery id <= `up_to`: no node sends it, but logs may hold it."""
     head = commands.SETTLE_HEAD.pack(commands.SETTLE, outcome, commands.UP_TO, 0, queue_id, holder_id)
     return head + commands.NUMBER.pack(up_to)
+
+
+def encode_prefetch(queue_id: int, consumer_id: int, prefetch: int) -> bytes:
+    """PREFETCH, which shards obey and no node gives: from now on so many unsettled messages for this consumer, 0 is no
+    limit. No answer."""
+    return commands.PREFETCH_HEAD.pack(commands.PREFETCH, prefetch, queue_id, consumer_id)

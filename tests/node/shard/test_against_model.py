@@ -17,7 +17,8 @@ from mayfly.node.shard.results import Attached, Deleted, GetResult, Gone, Publis
 from mayfly.node.shard.settings import ShardQueueSettings, encode_terms
 from mayfly.node.shard.shard import Shard
 from tests.node.amqp.headers import build_header
-from tests.node.shard.driver import Batch, Close, Entry, encode_settle_up_to, update_queue
+from tests.node.readings import statistics_of
+from tests.node.shard.driver import Batch, Close, Entry, encode_prefetch, encode_settle_up_to, update_queue
 from tests.node.shard.model import Model
 from tests.node.shard.model_queue import Item, priority_in
 
@@ -279,8 +280,8 @@ class Run:
             for number, lines in groupby(state.orphans.in_order(), lambda left: left.queue_id)
         ]
         assert remains == [(number, [self.item_of(item) for item in items]) for number, items in model.remains]
-        assert self.one.statistics().queue_expired == model.queue_expired
-        assert self.one.statistics().gone_for["expired"] == model.expired_queues
+        assert statistics_of(self.one).queue_expired == model.queue_expired
+        assert statistics_of(self.one).gone_for["expired"] == model.expired_queues
         assert len(state.message_timers.due) == len(due)
         released = self.one.take_released()
         assert released == self.restored.take_released() == self.two.take_released()
@@ -406,7 +407,7 @@ class Run:
 
     def do_prefetch(self, wanted: list[object], session: tuple[int, int], *arguments: Any) -> Batch:
         self.model.set_prefetch(session, *arguments)
-        return (session, commands.encode_prefetch(*arguments))
+        return (session, encode_prefetch(*arguments))
 
     def do_settle(
         self,

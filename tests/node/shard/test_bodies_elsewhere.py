@@ -6,6 +6,7 @@ import pytest
 
 from mayfly.node.shard import commands
 from mayfly.node.shard.errors import ShardError
+from tests.node.readings import statistics_of
 from tests.node.shard.driver import A, Driver
 
 KEY = b"\0\1q"
@@ -39,9 +40,9 @@ def driver() -> Driver:
 def test_a_message_counts_with_the_body_that_is_elsewhere(driver: Driver) -> None:
     batch = published()
     assert apply_without(driver, batch, len(BODY), len(BODY)) == []
-    assert driver.ready(1) == 1 and driver.shard.statistics().ready_bytes == len(BODY)
+    assert driver.ready(1) == 1 and statistics_of(driver.shard).ready_bytes == len(BODY)
     apply_without(driver, commands.encode_guard(1) + batch, 30, 30)
-    assert driver.ready(1) == 2 and driver.shard.statistics().ready_bytes == 2 * len(BODY)
+    assert driver.ready(1) == 2 and statistics_of(driver.shard).ready_bytes == 2 * len(BODY)
 
 
 def test_j2_so_does_one_with_a_ttl_in_streams(driver: Driver) -> None:

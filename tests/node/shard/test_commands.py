@@ -21,7 +21,8 @@ from mayfly.node.shard.packing import pack_numbers, pack_signed, unpack_numbers,
 from mayfly.node.shard.settings import ShardQueueSettings, decode_settings, encode_settings
 from mayfly.node.shard.shard import Shard
 from tests.cluster.group.own_sessions import told_by_replica
-from tests.node.shard.driver import A, Driver, attach, encode_settle_up_to, publish, update_queue
+from tests.node.readings import statistics_of
+from tests.node.shard.driver import A, Driver, attach, encode_prefetch, encode_settle_up_to, publish, update_queue
 
 EVERY = {
     "publish": publish("body", 1, 2, ttl_ms=5),
@@ -39,7 +40,7 @@ EVERY = {
     "purge": commands.encode_purge(1),
     "delete": commands.encode_delete_queue(1, False, False),
     "flow": commands.encode_flow(1, 5, False),
-    "prefetch": commands.encode_prefetch(1, 5, 1),
+    "prefetch": encode_prefetch(1, 5, 1),
     "expire queue": commands.encode_expire_queue(1, 1),
     "route": commands.encode_route([RouteDecision(1, 0, [2], [(7, 70)], LetterContent(b"k", b"h", b"b"))]),
     "transfer": commands.encode_transfer(5, 1, 1, [LetterContent(b"k", b"h", b"b")]),
@@ -114,7 +115,7 @@ def test_what_came_before_a_bad_command_counts() -> None:
     with pytest.raises(ShardError):
         attempt(driver.shard, driver, data, len(data) - 1, A)
     assert driver.ready(2) == 3
-    assert driver.shard.statistics().ready_bytes == 4
+    assert statistics_of(driver.shard).ready_bytes == 4
 
 
 def test_bad_batches_settles_and_settings() -> None:

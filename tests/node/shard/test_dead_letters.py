@@ -17,6 +17,7 @@ from mayfly.node.shard.commands import (
 )
 from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.shard import Shard
+from tests.node.readings import statistics_of
 from tests.node.shard.driver import Driver, attach, publish
 
 
@@ -71,7 +72,7 @@ def test_d2_rejected() -> None:
         driver.run(encode_settle(queue_id, 5, REJECT, [3, 1]))
     deaths = [(driver.body(d.message), d.reason, d.sequence) for d in driver.shard.unrouted(9)]
     assert deaths == [("c", "rejected", 1), ("a", "rejected", 2)]
-    statistics = driver.shard.statistics()
+    statistics = statistics_of(driver.shard)
     assert (statistics.dead_lettered, statistics.outbox, statistics.unacknowledged) == (2, 2, 2)
 
 
@@ -88,7 +89,7 @@ def test_d6_same_shard_one_entry_moves_it() -> None:
     assert (message.enqueued_ms, message.deadline_ms, message.delivery_count) == (driver.time_ms, -1, 0)
     assert driver.drain(3) == ["n0", "n1"]
     assert list(driver.shard.live_entries()) == []
-    assert driver.shard.statistics().routed == 2
+    assert statistics_of(driver.shard).routed == 2
 
 
 def test_d6_decisions_are_idempotent_and_in_order() -> None:
@@ -98,7 +99,7 @@ def test_d6_decisions_are_idempotent_and_in_order() -> None:
     driver.lead(first, first)
     driver.lead(first)
     driver.lead(encode_route([routed(4, "n3", [2], []), routed(5, "?", [2], [])]))
-    assert driver.shard.statistics().refused_routes == 2
+    assert statistics_of(driver.shard).refused_routes == 2
     driver.lead(encode_route([routed(2, "n1", [2], []), routed(3, "n2", [2], []), routed(4, "n3", [2], [])]))
     driver.lead(encode_route([routed(5, "?", [2], [])]))
     assert driver.drain(2) == ["n0", "n1", "n2", "n3"]
@@ -112,14 +113,14 @@ def test_d8_parked_ones_wait_for_an_operator() -> None:
     driver.run(commands.encode_delete_queue(1, False, False))
     driver.shard.restore(driver.shard.snapshot())
     assert [death.sequence for death in driver.shard.parked()] == [1, 2, 3]
-    assert driver.shard.statistics().parked == 3
+    assert statistics_of(driver.shard).parked == 3
     driver.lead(commands.encode_retry_parked([2, 2, 77]), commands.encode_drop_parked([1, 1, 77]))
     (again,) = driver.shard.unrouted(9)
     assert (again.sequence, driver.body(again.message), again.settings.name) == (4, "m1", "q1")
     driver.lead(encode_route([routed(4, "m1", [2], [])]))
     assert driver.drain(2) == ["m1"]
     driver.lead(commands.encode_drop_parked([3]))
-    assert driver.shard.statistics().dropped_by_operator == 2
+    assert statistics_of(driver.shard).dropped_by_operator == 2
     assert list(driver.shard.live_entries()) == []
 
 
@@ -131,7 +132,7 @@ def test_d5_d8_dropped_ones_are_gone_and_counted() -> None:
             [RouteDecision(1, DROPPED_CYCLE), RouteDecision(2, DROPPED_UNROUTABLE), routed(3, "n", [], [])]
         )
     )
-    statistics = driver.shard.statistics()
+    statistics = statistics_of(driver.shard)
     assert (statistics.dropped_cycle, statistics.dropped_unroutable, statistics.outbox) == (1, 1, 0)
     assert list(driver.shard.live_entries()) == []
 
@@ -154,7 +155,7 @@ def test_d6_d8_lanes_carry_to_other_shards() -> None:
     assert lane is not None
     assert (lane.target_shard, lane.target_queue, lane.first_sequence) == (7, 70, 1)
     assert [driver.body(item) for item in lane.items] == ["n0", "n1"]
-    assert driver.shard.statistics().outbox == 4
+    assert statistics_of(driver.shard).outbox == 4
     driver.lead(
         commands.encode_settled(70, 1), commands.encode_settled(70, 1), commands.encode_settled(99, 5)
     )
@@ -171,7 +172,7 @@ def test_d6_d8_lanes_carry_to_other_shards() -> None:
     assert list(driver.shard.live_entries()) == [route_entry]
     driver.lead(commands.encode_settled(80, 1))
     assert list(driver.shard.live_entries()) == []
-    statistics = driver.shard.statistics()
+    statistics = statistics_of(driver.shard)
     assert (statistics.settled, statistics.lost, statistics.routed) == (3, 1, 3)
 
 
@@ -192,7 +193,7 @@ def test_d6_transfers_arrive_once_and_in_order() -> None:
     assert driver.shard.received_up_to(1, 7) == 0
     assert driver.shard.received_up_to(2, 5) == -1
     assert driver.drain(1) == ["a", "b", "c", "x", "d"]
-    statistics = driver.shard.statistics()
+    statistics = statistics_of(driver.shard)
     assert (statistics.duplicates, statistics.refused_transfers) == (6, 2)
     assert list(driver.shard.live_entries()) == []
 
@@ -225,7 +226,7 @@ def test_d_targets_that_are_gone_are_counted() -> None:
     driver = with_deaths(1)
     driver.lead(encode_route([routed(1, "n0", [55, 2], [])]), encode_transfer(5, 56, 1, [content("t")] * 3))
     assert driver.drain(2) == ["n0"]
-    statistics = driver.shard.statistics()
+    statistics = statistics_of(driver.shard)
     assert (statistics.lost, statistics.transfers_lost) == (1, 3)
     assert list(driver.shard.live_entries()) == []
 
@@ -235,7 +236,7 @@ def test_d7_order_from_queue_to_queue_across_shards_with_repeats_everywhere() ->
     source = with_deaths(50)
     target = Driver()
     target.create(70)
-    while source.shard.statistics().outbox:
+    while statistics_of(source.shard).outbox:
         deaths = source.shard.unrouted(7)
         decisions = [routed(d.sequence, source.body(d.message), [], [(9, 70)]) for d in deaths]
         route = encode_route(decisions)

@@ -9,6 +9,7 @@ import pytest
 from mayfly.node.shard import commands
 from mayfly.node.shard.outbox import DUE
 from mayfly.node.shard.shard import Shard
+from tests.node.readings import statistics_of
 from tests.node.shard.driver import Driver
 from tests.node.shard.moving_shards import MovingShards
 
@@ -58,7 +59,7 @@ def test_s1_s3_what_is_due_leaves_in_order_and_nothing_before(driver: Driver) ->
     driver.pass_ms(100)
     driver.tick()
     assert bodies(driver) == ["a", "b", "c"]
-    statistics = driver.shard.statistics()
+    statistics = statistics_of(driver.shard)
     assert (statistics.dead_lettered, statistics.expired, statistics.scheduled) == (0, 0, 0)
 
 
@@ -87,8 +88,8 @@ def test_a_snapshot_has_what_is_due_and_what_was_dropped(driver: Driver) -> None
     restored.restore(driver.shard.snapshot())
     assert restored.snapshot() == driver.shard.snapshot()
     assert unrouted(restored) == unrouted(driver.shard) and restored.unrouted(1)[0].reason == DUE
-    assert restored.statistics().dropped_due == 1
-    assert restored.statistics().dropped_unroutable == 0
+    assert statistics_of(restored).dropped_due == 1
+    assert statistics_of(restored).dropped_unroutable == 0
     assert sorted(restored.live_entries()) == sorted(driver.shard.live_entries())
 
 

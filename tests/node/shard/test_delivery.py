@@ -21,6 +21,7 @@ from mayfly.node.shard.consumers import Holder
 from mayfly.node.shard.effects import Deliver
 from mayfly.node.shard.results import Attached, Detached, GetResult, Gone, Refused
 from mayfly.node.shard.shard import Shard
+from tests.node.readings import statistics_of
 from tests.node.shard.driver import A, B, Close, Driver, attach, encode_settle_up_to, noop, publish
 
 
@@ -396,7 +397,7 @@ def test_a_publish_to_a_queue_that_is_gone_is_counted() -> None:
     driver.create(1)
     driver.run(publish("a", 1, 8), publish("b", 9), publish("c", 9, 1), publish("d", 1), publish("e", 8))
     assert driver.drain(1) == ["a", "c", "d"]
-    statistics = driver.shard.statistics()
+    statistics = statistics_of(driver.shard)
     assert statistics.missing_targets == 4
     assert (statistics.enqueued, statistics.acknowledged, statistics.live_entries) == (3, 3, 0)
 

@@ -8,6 +8,7 @@ from mayfly.node.shard.queues import RELEASED_PER_ENTRY
 from mayfly.node.shard.results import Purged
 from mayfly.node.shard.settings import ShardQueueSettings
 from mayfly.node.shard.shard import Shard
+from tests.node.readings import statistics_of
 from tests.node.shard.driver import A, Driver, Entry, publish, update_queue
 
 
@@ -36,7 +37,7 @@ def test_l11_what_is_left_dies_with_the_reason_queue_expired() -> None:
     assert deaths(driver) == [(body, "queue_expired") for body in "abcd"]
     assert not driver.exists(1)
     assert driver.shard.deleted[1].reason == "expired"
-    statistics = driver.shard.statistics()
+    statistics = statistics_of(driver.shard)
     assert (statistics.queue_expired, statistics.dead_lettered, statistics.orphans) == (4, 4, 0)
     death = driver.shard.unrouted(1)[0]
     assert (death.queue_id, death.settings.name, death.settings.dead_letter_exchange) == (1, "q1", "dlx")
@@ -91,7 +92,7 @@ def test_l11_the_name_is_free_while_the_remains_die() -> None:
     driver.run(*(publish("m") for _ in range(9)))
     driver.pass_ms(100)
     driver.tick()
-    assert driver.shard.statistics().orphans > 0
+    assert statistics_of(driver.shard).orphans > 0
     (gone,) = driver.run(commands.encode_touch_queue(1))
     assert gone.reason == "expired"  # type: ignore[attr-defined]
     driver.lead(commands.encode_forget_deleted([1]))
@@ -206,7 +207,7 @@ def test_l4_c4_a_long_queue_that_goes_is_released_in_bounded_steps(how: str) -> 
             released = len(driver.released)
         driver.run(commands.encode_delete_queue(1, False, False))
     assert driver.shard.queue(1) is None
-    assert driver.shard.statistics().orphans > 0 and driver.shard.statistics().outbox == 0
+    assert statistics_of(driver.shard).orphans > 0 and statistics_of(driver.shard).outbox == 0
     assert driver.shard.due_messages(driver.time_ms), "the leader goes on with it at once"
     steps = 0
     while driver.shard.due_messages(driver.time_ms):
@@ -217,9 +218,9 @@ def test_l4_c4_a_long_queue_that_goes_is_released_in_bounded_steps(how: str) -> 
         if steps == 1:
             driver.shard.restore(driver.shard.snapshot())
     assert steps >= 2
-    assert (driver.shard.statistics().orphans, list(driver.shard.live_entries())) == (0, [])
+    assert (statistics_of(driver.shard).orphans, list(driver.shard.live_entries())) == (0, [])
     assert len(driver.released) - released == (count - (30 if how == "taken from" else 0)) // 10
-    assert driver.shard.statistics().outbox == driver.shard.statistics().queue_expired == 0
+    assert statistics_of(driver.shard).outbox == statistics_of(driver.shard).queue_expired == 0
 
 
 def _long(count: int, **settings: object) -> Driver:
@@ -251,10 +252,10 @@ def test_t13_c4_a_long_queue_is_purged_in_bounded_steps() -> None:
     released = len(driver.released)
     assert purged(driver) == count - 10
     assert len(driver.released) - released <= RELEASED_PER_ENTRY // 100 + 1
-    assert driver.shard.statistics().orphans >= count - RELEASED_PER_ENTRY - 10
+    assert statistics_of(driver.shard).orphans >= count - RELEASED_PER_ENTRY - 10
     queue = driver.shard.queue_statistics(1)
     assert queue is not None and (queue.ready, queue.ready_bytes, queue.unacknowledged) == (0, 0, 10)
-    assert driver.shard.statistics().message_timers == 0
+    assert statistics_of(driver.shard).message_timers == 0
     assert driver.shard.due_messages(driver.time_ms), "the leader goes on with it at once"
     driver.shard.restore(driver.shard.snapshot())
     driver.run(publish("new"))
@@ -268,7 +269,7 @@ def test_t13_c4_a_long_queue_is_purged_in_bounded_steps() -> None:
         assert len(driver.released) - before <= RELEASED_PER_ENTRY // 100 + 1
         steps += 1
     assert steps >= 1
-    statistics = driver.shard.statistics()
+    statistics = statistics_of(driver.shard)
     assert (statistics.orphans, statistics.outbox, statistics.dead_lettered, statistics.expired) == (0, 0, 0, 0)
     assert list(driver.shard.live_entries()) == []
     assert driver.replay().digest() == driver.shard.digest()
@@ -276,7 +277,7 @@ def test_t13_c4_a_long_queue_is_purged_in_bounded_steps() -> None:
 
 def test_t13_a_short_purge_is_released_at_once() -> None:
     driver = _long(RELEASED_PER_ENTRY)
-    assert (purged(driver), driver.shard.statistics().orphans) == (RELEASED_PER_ENTRY, 0)
+    assert (purged(driver), statistics_of(driver.shard).orphans) == (RELEASED_PER_ENTRY, 0)
     assert (list(driver.shard.live_entries()), driver.shard.due_messages(driver.time_ms)) == ([], False)
 
 

@@ -23,6 +23,7 @@ from mayfly.node.shard.results import Attached, Deleted, GetResult, Published, P
 from mayfly.node.shard.room import Room
 from mayfly.node.shard.settings import ShardQueueSettings, decode_settings, encode_settings
 from mayfly.node.shard.shard import Shard
+from tests.node.readings import statistics_of
 from tests.node.shard.driver import A, Driver, attach, noop, publish, update_queue
 
 REJECT = {"overflow": "reject-publish"}
@@ -56,7 +57,7 @@ def test_d2_drop_head_lets_the_oldest_die_in_order() -> None:
         driver.run(publish(body))
     driver.run(publish("d"), publish("e"))
     assert deaths(driver) == [("a", "maxlen"), ("b", "maxlen"), ("c", "maxlen")]
-    assert driver.shard.statistics().overflowed == 3
+    assert statistics_of(driver.shard).overflowed == 3
     assert driver.drain(1) == ["d", "e"]
 
 
@@ -169,7 +170,7 @@ def test_d2_a_full_queue_refuses_and_says_which() -> None:
     assert guarded(driver, "b", "c", "d") == [1, 2]
     assert driver.get(1) == "a"
     assert guarded(driver, "e", "f") == [1]
-    assert (deaths(driver), driver.shard.statistics().refused) == ([], 3)
+    assert (deaths(driver), statistics_of(driver.shard).refused) == ([], 3)
     assert driver.drain(1) == ["b", "e"]
     assert list(driver.shard.live_entries()) == []
 
@@ -400,17 +401,17 @@ def test_c1_limits_and_counts_survive_a_snapshot() -> None:
     guarded(driver, "a", "b")
     driver.run(publish("c", 2, 3), publish("d", 2))
     driver.run(commands.encode_get(3, 9, False), encode_settle(3, 9, REQUEUE, [1]))
-    before = driver.shard.statistics()
+    before = statistics_of(driver.shard)
     copy = Shard(3, 2)
     copy.restore(driver.shard.snapshot())
     assert copy.digest() == driver.shard.digest() == driver.replay().digest()
-    after = copy.statistics()
+    after = statistics_of(copy)
     for statistics in (before, after):
         assert (statistics.overflowed, statistics.refused, statistics.delivery_limited) == (1, 1, 1)
     for queue_id in (1, 2, 3):
         driver.run(commands.encode_delete_queue(queue_id, False, False))
     copy.restore(driver.shard.snapshot())
-    gone = copy.statistics()
+    gone = statistics_of(copy)
     assert (gone.overflowed, gone.refused, gone.delivery_limited) == (1, 1, 1)
 
 
@@ -476,7 +477,7 @@ def test_d2_nobody_sees_more_than_the_limit_behind_publishes_of_the_same_entry(l
         assert driver.delivered(5) == ["97", "98", "99"]
     else:
         assert isinstance(answer, Deleted | Purged) and answer.messages == 3
-    assert driver.shard.statistics().overflowed == 97
+    assert statistics_of(driver.shard).overflowed == 97
 
 
 def test_d2_what_waiting_consumers_get_does_not_count() -> None:

@@ -14,7 +14,7 @@ from mayfly.node.shard.message import GIVEN_BACK
 from mayfly.node.shard.results import Applied, Attached, Detached, GetResult, Published, QueueCounts
 from mayfly.node.shard.settings import REJECT_PUBLISH, ShardQueueSettings
 from mayfly.node.shard.shard import Shard
-from tests.node.shard.driver import LEADER, A, B, Driver, attach, encode_settle_up_to, noop, publish
+from tests.node.shard.driver import LEADER, A, B, Driver, attach, encode_prefetch, encode_settle_up_to, noop, publish
 from tests.node.shard.moving_shards import MovingShards
 
 
@@ -180,7 +180,7 @@ def test_the_commands_of_a_session_end_where_the_next_begins() -> None:
         commands.encode_touch_queue(1), commands.encode_purge(1), commands.encode_delete_queue(1, True, False),
         commands.encode_flow(1, 2, True), noop(), commands.encode_guard(3),
         commands.encode_transaction(1, [publish("x"), commands.encode_settle(1, 2, commands.ACK, [1])]),
-        commands.encode_prefetch(1, 2, 3), commands.encode_taken(1, 2, 3), commands.encode_cross(1, 2),
+        encode_prefetch(1, 2, 3), commands.encode_taken(1, 2, 3), commands.encode_cross(1, 2),
     ]  # fmt: skip
     kinds = {command[0] for command in each}
     assert kinds == set(range(1, commands.CROSS + 1)), "all of a session are there"

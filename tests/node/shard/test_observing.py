@@ -16,6 +16,7 @@ from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.settings import ShardQueueSettings
 from mayfly.node.shard.shard import QUEUES_PER_STEP, Shard
 from mayfly.node.shard.waiting import CHUNK, Waiting, WaitingIndex
+from tests.node.readings import statistics_of
 from tests.node.shard.driver import B, Close, Driver, attach, publish, update_queue
 
 MUCH = 1 << 30
@@ -198,7 +199,7 @@ def test_t10_what_was_held_is_not_late() -> None:
     driver.run(attach(1, 5), publish("m", 1))
     driver.pass_ms(3000)
     driver.run(encode_settle(1, 5, REQUEUE, [1]))
-    statistics = driver.shard.statistics()
+    statistics = statistics_of(driver.shard)
     assert statistics.expired == statistics.dead_lettered_for["expired"] == 1
     assert sum(statistics.dead_lettered_for.values()) == 1
     assert sum(driver.shard.expiry_lag.by_bucket()) == 0
@@ -214,9 +215,9 @@ def test_d2_deaths_are_counted_by_reason() -> None:
     driver.run(encode_settle(1, 5, REQUEUE, [4, 5]), encode_settle(1, 5, ACK, [6]))
     driver.run(commands.encode_detach(1, 5, True), publish("late", 1, 2, ttl_ms=0))
     expected = {"expired": 1, "rejected": 3, "delivery_limit": 2, "maxlen": 0, "queue_expired": 0}
-    assert driver.shard.statistics().dead_lettered_for == expected
+    assert statistics_of(driver.shard).dead_lettered_for == expected
     driver.lead(commands.encode_route([commands.RouteDecision(1, commands.PARKED)]), commands.encode_retry_parked([1]))
-    statistics = driver.shard.statistics()
+    statistics = statistics_of(driver.shard)
     assert statistics.dead_lettered_for == expected
     assert sum(expected.values()) == statistics.dead_lettered
     driver.create(7, dead_letter_exchange="dlx", max_length=0)
@@ -225,10 +226,10 @@ def test_d2_deaths_are_counted_by_reason() -> None:
     driver.pass_ms(5)
     driver.tick()
     expected |= {"maxlen": 1, "queue_expired": 1}
-    assert driver.shard.statistics().dead_lettered_for == expected
+    assert statistics_of(driver.shard).dead_lettered_for == expected
     restored = Shard(3, 2)
     restored.restore(driver.shard.snapshot())
-    assert restored.statistics().dead_lettered_for == expected
+    assert statistics_of(restored).dead_lettered_for == expected
 
 
 def test_d2_deaths_while_queues_are_counted_bit_by_bit_are_of_no_other_reason() -> None:
@@ -247,7 +248,7 @@ def test_d2_deaths_while_queues_are_counted_bit_by_bit_are_of_no_other_reason() 
     driver.run(encode_settle(last, 5, REJECT, [1, 2]))
     counted = [each for each in counting if each is not None]
     assert [set(each.dead_lettered_for.values()) for each in counted] == [{0}]
-    assert driver.shard.statistics().dead_lettered_for["rejected"] == 2
+    assert statistics_of(driver.shard).dead_lettered_for["rejected"] == 2
 
 
 def test_l10_queues_that_go_are_counted_by_reason_and_say_when_they_were_used_last() -> None:
@@ -264,11 +265,11 @@ def test_l10_queues_that_go_are_counted_by_reason_and_say_when_they_were_used_la
     driver.run(commands.encode_delete_queue(3, False, False), commands.encode_detach(4, 9, True))
     driver.lead(commands.encode_drop_queue(5))
     for shard in (driver.shard, driver.replay()):
-        assert shard.statistics().gone_for == {"expired": 2, "deleted": 1, "auto-delete": 1, "dropped": 1}
+        assert statistics_of(shard).gone_for == {"expired": 2, "deleted": 1, "auto-delete": 1, "dropped": 1}
     restored = Shard(3, 2)
     restored.restore(driver.shard.snapshot())
     for shard in (driver.shard, restored):
-        assert shard.statistics().gone_for["expired"] == 2
+        assert statistics_of(shard).gone_for["expired"] == 2
         one, two = shard.deleted[1], shard.deleted[2]
         assert (one.reason, one.last_use, one.messages) == ("expired", CREATED, 1)
         assert (two.reason, two.last_use, two.last_activity_ms) == ("expired", GOT, used_ms)
@@ -310,7 +311,7 @@ def test_t13_timers_are_those_of_heads_and_leases(history: list[tuple[str, objec
     driver.run(attach(3, 5))
     for step, value in history:
         do(driver, step, value)
-        statistics = driver.shard.statistics()
+        statistics = statistics_of(driver.shard)
         assert statistics.message_timers == (queue_of(driver).next_deadline_ms() >= 0)
         assert statistics.lease_timers == 1
 

@@ -4,6 +4,7 @@ from mayfly.node.shard import commands
 from mayfly.node.shard.commands import encode_create_queue, encode_delete_queue, encode_detach, encode_touch_queue
 from mayfly.node.shard.results import Applied, Deleted, Gone, Purged, QueueCounts, Refused
 from mayfly.node.shard.settings import ShardQueueSettings
+from tests.node.readings import statistics_of
 from tests.node.shard.driver import A, B, Close, Driver, attach, noop, publish
 
 
@@ -39,7 +40,7 @@ def test_purge_takes_ready_ones_only() -> None:
     assert answer.messages == 4
     driver.run(encode_detach(1, 99, True))
     assert driver.drain(1) == ["0"]
-    statistics = driver.shard.statistics()
+    statistics = statistics_of(driver.shard)
     assert (statistics.ready_bytes, statistics.unacknowledged_bytes, statistics.live_entries) == (0, 0, 0)
 
 
@@ -114,7 +115,7 @@ def test_totals_outlive_their_queue() -> None:
     driver.tick()
     driver.run(encode_delete_queue(1, False, False))
     driver.shard.restore(driver.shard.snapshot())
-    statistics = driver.shard.statistics()
+    statistics = statistics_of(driver.shard)
     assert (statistics.enqueued, statistics.delivered, statistics.expired, statistics.queues) == (2, 1, 1, 0)
     assert driver.shard.queue_statistics(1) is None
 

@@ -9,6 +9,7 @@ from mayfly.node.shard.shard import Shard
 from mayfly.node.shard.snapshot.reader import RestoreInSteps
 from mayfly.node.shard.snapshot.writer import ShardSnapshotInSteps, snapshot
 from mayfly.node.shard.state import State
+from tests.node.readings import statistics_of
 from tests.node.shard.driver import B, Driver, attach, publish
 from tests.node.shard.test_dead_letters import routed
 
@@ -56,7 +57,7 @@ def test_c1_a_restored_shard_is_the_same_and_goes_on_the_same() -> None:
     assert sorted(other.live_entries()) == sorted(driver.shard.live_entries())
     assert other.next_message_due_ms() == driver.shard.next_message_due_ms()
     assert other.next_lease_due_ms() == driver.shard.next_lease_due_ms()
-    one, two = other.statistics(), driver.shard.statistics()
+    one, two = statistics_of(other), statistics_of(driver.shard)
     for name in (name for name in dir(one) if not name.startswith("_") and not callable(getattr(one, name))):
         assert getattr(one, name) == getattr(two, name), name
     assert other._state.live == driver.shard._state.live

@@ -15,6 +15,7 @@ from mayfly.node.shard.dialect import NEVER_TTL
 from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.message import MAX_AGE, NO_TTL, Message, mark_of
 from mayfly.node.shard.stream import FIRST, TIME, Start
+from tests.node.readings import statistics_of
 from tests.node.shard.driver import Driver
 from tests.node.shard.test_stream_ttls import STREAM, offsets, one_stream, plain, queue_of, reader, there
 from tests.node.shard.test_stream_ttls import given as delivered
@@ -83,12 +84,12 @@ def test_j4_what_comes_again_is_dropped_and_what_comes_too_early_refused(is_mirr
     driver = one_stream(piece=4, is_mirror=is_mirror)
     first = copies(0, 3, {0: "a", 1: "b", 3: "d"})
     driver.lead(copies(4, 4, {4: "e"}))
-    assert (received(driver), driver.shard.statistics().refused_transfers, there(driver)) == (0, 1, [])
+    assert (received(driver), statistics_of(driver.shard).refused_transfers, there(driver)) == (0, 1, [])
     driver.lead(first)
     driver.lead(first)
     driver.lead(copies(2, 5, {3: "d", 4: "e"}))
     assert [body for _, body in bodies(driver)] == ["a", "b", "d", "e"]
-    assert driver.shard.statistics().duplicates == 4
+    assert statistics_of(driver.shard).duplicates == 4
     assert received(driver) == 6
 
 
@@ -96,7 +97,7 @@ def test_j4_nothing_of_a_refused_command_stays_in_the_log() -> None:
     driver = a_mirror()
     driver.lead(copies(4, 4, {4: "e"}), copies(0, 0, {0: "a"}, queue=99))
     assert not list(driver.shard.live_entries())
-    assert driver.shard.statistics().transfers_lost == 1
+    assert statistics_of(driver.shard).transfers_lost == 1
 
 
 def test_j4_a_mirror_has_one_stream_alone() -> None:
@@ -105,7 +106,7 @@ def test_j4_a_mirror_has_one_stream_alone() -> None:
     driver.lead(copies(0, 3, {3: "d"}))
     driver.lead(copies(0, 8, {5: "other"}, OTHER))
     assert bodies(driver) == [(3, "d")]
-    assert (received(driver, OTHER), driver.shard.statistics().refused_transfers) == (-1, 1)
+    assert (received(driver, OTHER), statistics_of(driver.shard).refused_transfers) == (-1, 1)
 
 
 @pytest.mark.parametrize("honours", [True, False])

@@ -15,7 +15,7 @@ from mayfly.node.shard.results import Deleted, GetResult, Purged, QueueCounts
 from mayfly.node.shard.settings import ShardQueueSettings, decode_settings, decode_terms, encode_settings, encode_terms
 from mayfly.node.shard.shard import Shard
 from mayfly.node.shard.stream import FIRST, LAST, NEXT, OFFSET, SINCE, TIME, Start
-from tests.node.shard.driver import A, B, Batch, Close, Driver, publish, update_queue
+from tests.node.shard.driver import A, B, Batch, Close, Driver, encode_prefetch, publish, update_queue
 
 STREAM = 1
 
@@ -290,7 +290,7 @@ def random_command(chance: Random, consumer: int) -> bytes:
     if kind == 5:
         return commands.encode_flow(STREAM, consumer, chance.random() < 0.6)
     if kind == 6:
-        return commands.encode_prefetch(STREAM, consumer, chance.randint(1, 5))
+        return encode_prefetch(STREAM, consumer, chance.randint(1, 5))
     return commands.encode_taken(STREAM, consumer, chance.randint(0, 5000))
 
 

@@ -9,14 +9,14 @@ from mayfly.cluster.versions import (
     SHARD_SNAPSHOT_WITHOUT_WINDOWS,
 )
 from mayfly.node.shard import commands
-from mayfly.node.shard.commands import ACK, encode_flow, encode_prefetch, encode_taken
+from mayfly.node.shard.commands import ACK, encode_flow, encode_taken
 from mayfly.node.shard.consumers import Holder
 from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.message import OVERHEAD_BYTES
 from mayfly.node.shard.results import Applied, Published, Refused
 from mayfly.node.shard.settings import REJECT_PUBLISH
 from mayfly.node.shard.shard import Shard
-from tests.node.shard.driver import A, B, Driver, attach, encode_settle_up_to, publish
+from tests.node.shard.driver import A, B, Driver, attach, encode_prefetch, encode_settle_up_to, publish
 
 SMALL = len(publish("x")) - commands.PUBLISH_HEAD.size + OVERHEAD_BYTES
 """What a message with a body of one character counts for."""

@@ -33,6 +33,7 @@ from mayfly.node.transient import streams
 from mayfly.node.transient.remote_shard import HEARTBEAT_MS, SILENCE_MS
 from mayfly.node.transient.transient_shards import TransientShards
 from tests.node.broker.direct_cluster import DirectCluster
+from tests.node.readings import statistics_of
 
 
 class Node(DirectCluster):
@@ -306,7 +307,7 @@ def test_d7_d8_dead_letters_wait_for_a_full_queue_of_another_node(pair: Pair) ->
         while hasattr(answer := two.get("full"), "body"):
             got.append(answer.body)
     assert got == [b"%d" % i for i in range(12)]
-    refused = sum(node.transient.local.shard.statistics().refused for node in pair.network.nodes.values())
+    refused = sum(statistics_of(node.transient.local.shard).refused for node in pair.network.nodes.values())
     assert refused == 0, "a dead letter that waits was not refused for good"
     assert not any(lane.items for lane in pair.network.nodes[1].transient.local.shard.lanes())
 
