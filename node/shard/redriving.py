@@ -10,7 +10,7 @@ from typing import Final
 
 from mayfly.cluster.versions import LEVEL_FAILED_DELIVERIES
 from mayfly.node.shard.commands import CHANGE_REDRIVE_HEAD, START_REDRIVE_HEAD
-from mayfly.node.shard.dead_letters import arriving, move_content
+from mayfly.node.shard.dead_letters import arriving, is_mirror, move_content
 from mayfly.node.shard.delivery import catch_up
 from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.line import Line
@@ -146,8 +146,8 @@ def apply_redrive(state: State, position: int, end: int) -> int:
 
 
 def _wanted(state: State, position: int, end: int, count: int) -> "tuple[dict[Key, _Leaving], int]":
-    """The messages that a REDRIVE names, in its order, and where it ends. Those whose targets here are gone by now are
-    not among them: they stay."""
+    """The messages that a REDRIVE names, in its order, and where it ends. Those whose targets here are gone by now, or
+    mirrors (RULES J4), are not among them: they stay."""
     data = state.data
     wanted: dict[Key, _Leaving] = {}
     for _ in range(count):
@@ -162,7 +162,8 @@ def _wanted(state: State, position: int, end: int, count: int) -> "tuple[dict[Ke
         if position > end:
             raise ShardError(f"REDRIVE of a message reaches to {position}, its batch to {end}")
         targets = unpack_numbers(data, targets_at, locals_, content_at)
-        if (locals_ or remotes) and all(target in state.queues for target in targets):
+        gone_or_mirrors = [target for target in targets if target not in state.queues or is_mirror(state, target)]
+        if (locals_ or remotes) and not gone_or_mirrors:
             wanted[(index, offset, enqueued_ms)] = _Leaving(
                 targets_at, locals_, remotes, content_at, key_length, header_length, body_length
             )

@@ -107,15 +107,15 @@ STREAM_BUGS = [
     Bug(
         "takes over what stands behind a gap",
         "node/shard/stream_copies.py",
-        "    if first > received + 1 or (",
-        "    if (",
+        "    if first > received + 1 or ",
+        "    if ",
         _COPIES + "test_j4_what_comes_again_is_dropped_and_what_comes_too_early_refused",
         "assert",
     ),
     Bug(
         "mixes two streams in a mirror",
         "node/shard/stream_copies.py",
-        " or (queue.stream.is_mirror and not received and queue.received):",
+        " or queue.follows_another(source):",
         ":",
         _COPIES + "test_j4_a_mirror_has_one_stream_alone",
         "assert",
