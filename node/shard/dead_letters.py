@@ -93,14 +93,11 @@ def arriving(
 
 def _are_mirrors(state: State, targets_at: int, locals_: int, end: int) -> bool:
     """Whether there are targets in this shard, and all of them are mirrors."""
-    targets = unpack_numbers(state.data, targets_at, locals_, end)
-    return len(targets) > 0 and all(is_mirror(state, target) for target in targets)
-
-
-def is_mirror(state: State, queue_id: int) -> bool:
-    """Whether the queue is here, and takes nothing but copies of one stream (RULES J4)."""
-    queue = state.queues.get(queue_id)
-    return queue is not None and queue.is_mirror
+    for target in unpack_numbers(state.data, targets_at, locals_, end):
+        queue = state.queues.get(target)
+        if queue is None or not queue.is_mirror:
+            return False
+    return locals_ > 0
 
 
 def move_content(state: State, content: Message, targets_at: int, locals_: int, remotes: int, end: int) -> None:

@@ -10,7 +10,7 @@ from typing import Final
 
 from mayfly.cluster.versions import LEVEL_FAILED_DELIVERIES
 from mayfly.node.shard.commands import CHANGE_REDRIVE_HEAD, START_REDRIVE_HEAD
-from mayfly.node.shard.dead_letters import arriving, is_mirror, move_content
+from mayfly.node.shard.dead_letters import arriving, move_content
 from mayfly.node.shard.delivery import catch_up
 from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.line import Line
@@ -162,12 +162,16 @@ def _wanted(state: State, position: int, end: int, count: int) -> "tuple[dict[Ke
         if position > end:
             raise ShardError(f"REDRIVE of a message reaches to {position}, its batch to {end}")
         targets = unpack_numbers(data, targets_at, locals_, content_at)
-        gone_or_mirrors = [target for target in targets if target not in state.queues or is_mirror(state, target)]
-        if (locals_ or remotes) and not gone_or_mirrors:
+        if (locals_ or remotes) and all(_takes(state, target) for target in targets):
             wanted[(index, offset, enqueued_ms)] = _Leaving(
                 targets_at, locals_, remotes, content_at, key_length, header_length, body_length
             )
     return wanted, position
+
+
+def _takes(state: State, queue_id: int) -> bool:
+    queue = state.queues.get(queue_id)
+    return queue is not None and not queue.is_mirror
 
 
 def _move_on(state: State, message: Message, leaving: _Leaving) -> None:

@@ -5,6 +5,7 @@ from tests.bugs.bug import Bug
 _SHARD = "tests/node/shard/test_stream_ttls.py::"
 _BROKER = "tests/node/broker/test_stream_ttls.py::"
 _COPIES = "tests/node/shard/test_stream_copies.py::"
+_MIRRORS = "tests/node/shard/test_mirrors.py::"
 _CLIENTS = "tests/node/broker/test_stream_copies.py::"
 
 STREAM_BUGS = [
@@ -118,6 +119,22 @@ STREAM_BUGS = [
         " or queue.follows_another(source):",
         ":",
         _COPIES + "test_j4_a_mirror_has_one_stream_alone",
+        "assert",
+    ),
+    Bug(
+        "confirms what is published to a mirror",
+        "node/shard/publish.py",
+        "    if queue.is_mirror:\n        queue.refused += 1\n        return False\n",
+        "",
+        _MIRRORS + "test_j4_a_mirror_refuses_each_publish_and_the_publisher_is_told",
+        "assert",
+    ),
+    Bug(
+        "takes a shard's transfers for what a mirror follows",
+        "node/shard/queue.py",
+        "        return any(other >= STREAM_SOURCE for other in self.received)\n",
+        "        return len(self.received) > 0\n",
+        _MIRRORS + "test_j4_a_mirror_that_has_nothing_yet_may_follow_any_stream",
         "assert",
     ),
     Bug(
