@@ -210,7 +210,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     Route("GET", _DELAYED, READERS, "schedules.list_delayed", "what waits for a delayed exchange"),
     Route("DELETE", _DELAYED + "/{message_id}", READERS, "schedules.cancel_delayed", "cancel what waits under an id"),
     Route("PUT", _DELAYED + "/{message_id}", READERS, "schedules.reschedule_delayed", "have it due at another time"),
-    Route("GET", _STREAM, READERS, "streams.get", "a stream's offsets, sizes, keys and what expires"),
+    Route("GET", _STREAM, READERS, "streams.get", "a stream's offsets, sizes, keys, what expires, consumers"),
     Route("GET", _STREAM + "/latest", READERS, "streams.latest", "the latest message of a routing key: ?key="),
     Route("DELETE", _STREAM + "/messages/{offset}", READERS, "streams.delete_message", "delete one message"),
     Route("DELETE", _STREAM + "/keys", READERS, "streams.purge_key", "delete all messages of a routing key: ?key="),
