@@ -282,7 +282,8 @@ class Publisher:
         stored = self._stored(content)
         route = self._route_by_content(content, flags, route, copies)
         if route.read_only is not None:
-            return self._refuse(route.read_only.text, position)
+            # Its name may be another queue's by now.
+            return fresh and self._refuse(route.read_only.text, position)
         if route.uncrossed and self.transaction is None:
             self.uncrossed = route.uncrossed
             return False

@@ -58,16 +58,33 @@ class _Pattern:
 class MessageHeaders:
     """The headers of one message, for all the exchanges that look at them."""
 
-    def __init__(self, headers: Mapping[str, Any]) -> None:
+    def __init__(self, headers: Mapping[str, Any], steps: RoutingSteps) -> None:
         self._headers = headers
+        self._steps = steps
         self._keys: dict[str, bytes | None] | None = None
 
     @property
     def keys(self) -> dict[str, bytes | None]:
-        """The fields with the keys of their values (`value_key`)."""
+        """The fields with the keys of their values (`value_key`). To make them costs a step for each value, also where
+        there are hardly any bindings to hold them against."""
         if self._keys is None:
+            self._steps.taken += _values_in(self._headers) - 1
             self._keys = {name: value_key(value) for name, value in self._headers.items()}
         return self._keys
+
+
+def _values_in(value: Any) -> int:
+    """The value itself, and all within it."""
+    count = 0
+    pending: list[Any] = [value]
+    while pending:
+        each = pending.pop()
+        count += 1
+        if isinstance(each, Mapping):
+            pending.extend(each.values())
+        elif isinstance(each, (list, tuple)):
+            pending.extend(each)
+    return count
 
 
 class HeaderPatterns:

@@ -15,8 +15,8 @@ from mayfly.node.limits import ROUTING_STEPS_OF_MESSAGE, ROUTING_STEPS_PER_TURN
 
 
 class RoutingSteps:
-    """What routing has cost so far: nodes of trees of patterns, words held against chunks of them, fields of headers
-    held against bindings, exchanges come to with each key, queues found."""
+    """What routing has cost so far: nodes of trees of patterns, words held against chunks of them, values of headers
+    made ready and held against bindings, exchanges come to with each key, queues found."""
 
     __slots__ = ("taken",)
 

@@ -104,10 +104,13 @@ class KnownTerms:
 
 
 def refuses_publishes(catalog: Catalog, record: QueueRecord) -> bool:
-    """Whether the queue refuses what is published while it is full, so that publishers have to be told. It is asked for
-    each queue of a new route: no name is held against policies that say nothing of it."""
+    """Whether the queue refuses what is published while it is full, or, a mirror, always (RULES J4), so that publishers
+    have to be told. It is asked for each queue of a new route: no name is held against policies that say nothing of
+    it."""
     if record.delays:
         return False
+    if record.settings.mirror is not None:
+        return True
     if record.settings.overflow == DROP_HEAD and not catalog.a_policy_says("overflow", record.vhost):
         return False
     settings = catalog.effective_settings(record)

@@ -286,7 +286,7 @@ class Vhost:
         source = self._exchanges.get(exchange)
         if source is None:
             return ()
-        seen = None if headers is None else MessageHeaders(headers)
+        seen = None if headers is None else MessageHeaders(headers, self._steps)
         matches: list[Targets] | None = None
         if not extra_keys and not waits:
             if exchange == DEFAULT_EXCHANGE:

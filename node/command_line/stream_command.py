@@ -21,7 +21,8 @@ def command() -> None:
 @click.option("--json", "as_json", is_flag=True, help="As JSON, for scripts.")
 @as_administrator
 def show(stream: str, vhost: str, as_json: bool, address: str, user: str, password: str) -> None:
-    """Show the offsets, sizes and keys of STREAM, what expires next, its markers, and how far behind copies are."""
+    """Show the offsets, sizes and keys of STREAM, what expires next, its markers, where its consumers are, and how far
+    behind copies are."""
     found = manage("GET", address, _path(vhost, stream), None, user, password, _thing(vhost, stream))
     _tell(found, as_json)
 
@@ -67,6 +68,13 @@ def _tell(found: dict[str, Any], as_json: bool) -> None:
         click.echo(json.dumps(found, indent=2))
         return
     for name, value in found.items():
+        if name == "consumers":
+            for each in value:
+                click.echo(
+                    f"consumer {each['consumer_tag'] or 'unknown'} on {each['node'] or 'unknown'}: next offset "
+                    f"{each['next_offset']}, {each['lag']} behind, {each['unacknowledged']} unacknowledged"
+                )
+            continue
         if isinstance(value, list):
             for each in value:
                 lag = "-" if each["lag"] is None else each["lag"]

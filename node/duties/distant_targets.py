@@ -27,7 +27,9 @@ from mayfly.node.shard.shard import Shard
 ASK_AGAIN_MS: Final = 100
 """What was told may have changed by then: it is asked again, if somebody still wants to know."""
 
-MOST_REMEMBERED: Final = 10_000
+FORGET_MS: Final = 60_000
+"""What nobody wanted to know in so long is forgotten. No number of targets is too many to remember: whoever forgot some
+of them while all are wanted would have forgotten each again before it is told of."""
 
 KINDS: Final = frozenset((TARGET_TRANSFER, TARGET_ASKED, TARGET_TOLD))
 
@@ -42,10 +44,12 @@ _NO_ROOM: Final = Room(0, 0, 0)
 class _Target:
     """What is known here of one queue elsewhere, for one source."""
 
-    __slots__ = ("asked_ms", "received", "room")
+    __slots__ = ("asked_ms", "is_wanted", "received", "room")
 
     def __init__(self) -> None:
         self.asked_ms = -1 << 40
+        self.is_wanted = True
+        """Whether somebody wanted to know it since it was last looked for what nobody does."""
         self.received = 0
         self.room: Room = _NO_ROOM
 
@@ -62,6 +66,7 @@ class DistantTargets:
         self._owed: dict[int, dict[tuple[int, int, int], None]] = {}
         """Shard -> (node, queue, source) of transfers that are on their way through the log."""
         self._has_news = False
+        self._looked_ms = 0
 
     # ------------------------------------------------------------------ for the leader of a source
 
@@ -74,22 +79,33 @@ class DistantTargets:
     def received_up_to(self, shard: int, queue: int, source: int) -> int:
         """See `DutyPort.received_up_to`."""
         target = self._targets.get((shard, queue, source))
-        return 0 if target is None else target.received
+        if target is None:
+            return 0
+        target.is_wanted = True
+        return target.received
 
     def room(self, shard: int, queue: int, source: int, next_bytes: int, now_ms: int) -> Room:
         """See `DutyPort.room`."""
         key = (shard, queue, source)
         target = self._targets.get(key)
         if target is None:
-            if len(self._targets) >= MOST_REMEMBERED:
-                del self._targets[next(iter(self._targets))]
+            if now_ms - self._looked_ms >= FORGET_MS:
+                self._forget(now_ms)
             target = self._targets[key] = _Target()
+        target.is_wanted = True
         if now_ms - target.asked_ms >= ASK_AGAIN_MS:
             leader = self._host.leader_of(shard)
             if leader and leader != self._host.node:
                 target.asked_ms = now_ms
                 self._host.send_notice(leader, TARGET_ASKED, _ASKED.pack(*key, next_bytes), unordered=True)
         return target.room
+
+    def _forget(self, now_ms: int) -> None:
+        """What nobody wanted to know since the last look is forgotten."""
+        self._looked_ms = now_ms
+        self._targets = {key: target for key, target in self._targets.items() if target.is_wanted}
+        for target in self._targets.values():
+            target.is_wanted = False
 
     def take_news(self) -> bool:
         """Whether something was told since the last call."""

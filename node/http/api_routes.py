@@ -218,7 +218,7 @@ ROUTES: Final[tuple[ApiRoute, ...]] = (
         "DELETE", _DELAYED + "/{message_id}", READERS, "schedules.cancel_delayed", "cancel what waits under an id"
     ),
     ApiRoute("PUT", _DELAYED + "/{message_id}", READERS, "schedules.reschedule_delayed", "have it due at another time"),
-    ApiRoute("GET", _STREAM, READERS, "streams.get", "a stream's offsets, sizes, keys and what expires"),
+    ApiRoute("GET", _STREAM, READERS, "streams.get", "a stream's offsets, sizes, keys, what expires, consumers"),
     ApiRoute("GET", _STREAM + "/latest", READERS, "streams.latest", "the latest message of a routing key: ?key="),
     ApiRoute("DELETE", _STREAM + "/messages/{offset}", READERS, "streams.delete_message", "delete one message"),
     ApiRoute("DELETE", _STREAM + "/keys", READERS, "streams.purge_key", "delete all messages of a routing key: ?key="),

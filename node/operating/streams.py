@@ -3,6 +3,7 @@
 Looking reads a replica, which may be a moment behind. What removes something is a command of the shard's log.
 """
 
+import asyncio
 from collections.abc import Callable
 from functools import partial
 from http import HTTPStatus
@@ -20,7 +21,16 @@ from mayfly.node.operating.node_questions import NodeQuestions
 from mayfly.node.operating.ports.answers import NOT_FOUND, Answer, bad_request, in_doubt, no_such, refused
 from mayfly.node.operating.shard_commands import give_command
 from mayfly.node.operating.shard_sources import ShardSources, unknown_text
-from mayfly.node.operating.views.stream_views import LatestPart, StreamPart, latest_in, stream_in
+from mayfly.node.operating.views.client_views import ClientViews, ConsumerName
+from mayfly.node.operating.views.stream_views import (
+    LatestPart,
+    ReadersPart,
+    Reading,
+    StreamPart,
+    latest_in,
+    readers_in,
+    stream_in,
+)
 from mayfly.node.shard.commands import encode_delete_offset, encode_purge_key
 from mayfly.node.shard.results import Purged, PurgedKey
 from mayfly.node.shard.settings import MAX_NUMBER
@@ -35,6 +45,18 @@ class _Stream(msgspec.Struct, tag="StreamView"):
     queues: dict[int, int]
 
 
+class _Readers(msgspec.Struct, tag="StreamReaders"):
+    """`readers_in`, of a queue by shard."""
+
+    queues: dict[int, int]
+
+
+class _Names(msgspec.Struct, tag="ConsumerNames"):
+    """`ClientViews.named`."""
+
+    consumers: list[int]
+
+
 class _Latest(msgspec.Struct, tag="LatestOfKey"):
     """`latest_in`, of a queue by shard."""
 
@@ -46,13 +68,14 @@ class Streams:
     """Implements `StreamPort`."""
 
     def __init__(
-        self, engine: Engine, sources: ShardSources, questions: NodeQuestions, pump: Callable[[], None],
-        now_ms: Callable[[], int],
+        self, engine: Engine, views: ClientViews, sources: ShardSources, questions: NodeQuestions,
+        pump: Callable[[], None], now_ms: Callable[[], int],
     ) -> None:
         """`pump` has what was given to the engine go on its way."""
         self._engine = engine
         self._catalog = engine.catalog
         self._sources = sources
+        self._questions = questions
         self._pump = pump
 
         def tell(asked: _Stream) -> dict[int, StreamPart]:
@@ -63,6 +86,12 @@ class Streams:
             found = {shard: latest_in(engine, shard, queue, asked.key) for shard, queue in asked.queues.items()}
             return {shard: part for shard, part in found.items() if part is not None}
 
+        def tell_readers(asked: _Readers) -> dict[int, ReadersPart]:
+            found = {shard: readers_in(engine, shard, queue) for shard, queue in asked.queues.items()}
+            return {shard: part for shard, part in found.items() if part is not None}
+
+        questions.add(_Readers, dict[int, ReadersPart], tell_readers)
+        questions.add(_Names, dict[int, ConsumerName], lambda asked: views.named(asked.consumers))
         questions.add(_Stream, dict[int, StreamPart], tell)
         questions.add(_Latest, dict[int, LatestPart], tell_latest)
 
@@ -80,8 +109,37 @@ class Streams:
             content["keys"] = None
         if part.next_expiry_in_ms < 0:
             content["next_expiry_in_ms"] = None
+        content |= await self._read_by(record, part)
         content |= await self._copying(user, record, part)
         return HTTPStatus.OK, content
+
+    async def _read_by(self, record: QueueRecord, part: StreamPart) -> dict[str, Any]:
+        """How many consumers there are, None where nobody told in time, and where the first of those that are furthest
+        behind have got to. Of one whose node did not tell in time it is not known who it is."""
+        asked = await self._sources.ask({record.shard: record.id}, _Readers)
+        told: ReadersPart | None = asked.found.get(record.shard)
+        if told is None:
+            return {"consumer_count": None, "consumers": []}
+        by_node: dict[int, list[int]] = {}
+        for reader in told.readers:
+            by_node.setdefault(reader.node, []).append(reader.consumer_id)
+        answers = await asyncio.gather(*[self._questions.ask(node, _Names(ids)) for node, ids in by_node.items()])
+        names: dict[int, dict[int, ConsumerName]] = dict(zip(by_node, [each or {} for each in answers], strict=True))
+        return {
+            "consumer_count": told.total,
+            "consumers": [self._reader(each, names[each.node].get(each.consumer_id), part) for each in told.readers],
+        }
+
+    def _reader(self, reader: Reading, name: ConsumerName | None, part: StreamPart) -> dict[str, Any]:
+        node = self._catalog.node(reader.node)
+        return {
+            "consumer_tag": None if name is None else name.tag,
+            "channel": None if name is None else name.channel,
+            "node": None if node is None else node.name,
+            "next_offset": reader.next_offset,
+            "lag": max(0, part.next_offset - reader.next_offset),
+            "unacknowledged": reader.unacknowledged,
+        }
 
     async def _copying(self, user: AnyUser, record: QueueRecord, part: StreamPart) -> dict[str, Any]:
         """Which streams it copies and which copy it, of those that the user may read, and how far (RULES J4)."""

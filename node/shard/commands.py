@@ -269,10 +269,10 @@ def targets_at(data: bytes, position: int) -> int:
 
 
 def encode_guard(count: int) -> bytes:
-    """PUBLISH_GUARDED: before ``count`` publishes, of whatever kind, that full queues may refuse, and
+    """PUBLISH_GUARDED: before ``count`` publishes, of whatever kind, that full queues may refuse, or mirrors, and
     CHANGE_SCHEDULEDs. Answers Published for all of them.
 
-    Without it nothing can be refused, since nobody would hear of it.
+    Without it nothing can be refused, since nobody would hear of it: a mirror makes no command of it (RULES J4).
     """
     return LIST_HEAD.pack(PUBLISH_GUARDED, count)
 

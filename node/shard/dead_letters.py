@@ -5,6 +5,7 @@ D6-D9). HOT.
 from typing import Final
 
 from mayfly.cluster.versions import LEVEL_FAILED_DELIVERIES, LEVEL_QUEUE_MOVES
+from mayfly.node.numbers import STREAM_SOURCE
 from mayfly.node.shard.commands import (
     CONTENT_HEAD,
     DECISION_HEAD,
@@ -32,7 +33,8 @@ def apply_route(state: State, position: int, end: int) -> int:
     """Apply the ROUTE at ``position``; where it ends.
 
     Decisions count only for the death at the head of ``unrouted``: an earlier one was routed before, after a
-    gap the rest of the command is refused. A bad decision raises ShardError; those before it stay applied.
+    gap the rest of the command is refused. A bad decision raises ShardError; those before it stay applied. What is to
+    go to mirrors alone has no route (RULES J4).
     """
     data = state.data
     _, count = LIST_HEAD.unpack_from(data, position)
@@ -54,6 +56,9 @@ def apply_route(state: State, position: int, end: int) -> int:
                 state.refused_routes += 1
             continue
         death = outbox.unrouted.popleft()
+        if outcome == ROUTED and not remotes and _are_mirrors(state, targets_at, locals_, offset):
+            drops = death.reason == DUE or death.settings.dead_letter_at_most_once
+            outcome = DROPPED_UNROUTABLE if drops else PARKED
         if outcome == PARKED:
             outbox.parked[sequence] = death
             continue
@@ -86,14 +91,24 @@ def arriving(
     )
 
 
+def _are_mirrors(state: State, targets_at: int, locals_: int, end: int) -> bool:
+    """Whether there are targets in this shard, and all of them are mirrors."""
+    for target in unpack_numbers(state.data, targets_at, locals_, end):
+        queue = state.queues.get(target)
+        if queue is None or not queue.is_mirror:
+            return False
+    return locals_ > 0
+
+
 def move_content(state: State, content: Message, targets_at: int, locals_: int, remotes: int, end: int) -> None:
     """Put the new content into queues of this shard and into the lanes of others: one entry does it all
-    (RULES D6). A full queue of this shard that refuses it gets a lane as well, and so does what follows (D7, D8).
+    (RULES D6). A full queue of this shard that refuses it gets a lane as well, and so does what follows (D7, D8). A
+    mirror of this shard is as good as gone (J4).
     """
     data = state.data
     for target in unpack_numbers(data, targets_at, locals_, end):
         queue = state.queues.get(target)
-        if queue is None:
+        if queue is None or queue.is_mirror:
             state.outbox.lost += 1
             continue
         state.retain(1)
@@ -200,6 +215,9 @@ def apply_transfer(state: State, position: int, end: int) -> int:
     repeats = min(highest + 1 - first_sequence, count)
     queue.duplicates += repeats
     taken = 0
+    if queue.is_mirror:
+        lose(state, queue, source, highest, count - repeats)
+        return position
     for content in contents[repeats:]:
         if not take_in(state, queue, content):
             break
@@ -208,6 +226,14 @@ def apply_transfer(state: State, position: int, end: int) -> int:
     if taken:
         queue.note_received(source, highest + taken)
     return position
+
+
+def lose(state: State, queue: Queue, source: int, highest: int, count: int) -> None:
+    """What a shard transfers to a mirror, that many behind the ``highest`` before, gets lost there (RULES J4). The
+    shard is told that it was received: its lane is not to wait for ever."""
+    if count and source < STREAM_SOURCE:
+        state.transfers_lost += count
+        queue.note_received(source, highest + count)
 
 
 def settled(state: State, lane_id: int, up_to: int) -> None:

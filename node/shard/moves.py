@@ -16,7 +16,7 @@ from mayfly.node.shard.commands import (
     MovedLease,
     encode_move_in,
 )
-from mayfly.node.shard.dead_letters import take_in, takes_from
+from mayfly.node.shard.dead_letters import lose, take_in, takes_from
 from mayfly.node.shard.delivery import serve
 from mayfly.node.shard.departing import drain, put, put_mark, take_in_lane
 from mayfly.node.shard.effects import ConsumerMoved
@@ -203,6 +203,9 @@ def apply_transfer_moved(state: State, position: int, end: int) -> int:
         return position
     repeats = min(highest + 1 - first_sequence, count)
     queue.duplicates += repeats
+    if queue.is_mirror:
+        lose(state, queue, source, highest, count - repeats)
+        return position
     taken = 0
     retimed = queue.settings.ttl_retroactive
     for kind, message in items[repeats:]:

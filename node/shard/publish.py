@@ -1,6 +1,7 @@
 """PUBLISH: a run of them in one loop. HOT: every message passes here. Those that may be refused or are to wait go one
 by one."""
 
+from collections.abc import Sequence
 from struct import error as StructError  # noqa: N812  (it is an exception class)
 from typing import Final
 
@@ -69,6 +70,7 @@ def apply_publishes(state: State, position: int, end: int) -> int:
     messages = 0
     body_bytes = 0
     timed = 0
+    further: Sequence[int] = ()
     try:
         while position < end and data[position] == PUBLISH:
             _, key_length, extra, header_length, body_length, target, ttl_ms = unpack(data, position)
@@ -76,6 +78,9 @@ def apply_publishes(state: State, position: int, end: int) -> int:
             stop = offset + key_length + header_length + body_length
             if stop > end or ttl_ms > MAX_NUMBER:
                 raise ShardError(f"PUBLISH at {position} reaches to {stop} of {end}, with TTL {ttl_ms}")
+            if extra:
+                further = unpack_numbers(data, position + head_bytes, extra, offset)
+                _refuse_mirrors(state, further)
             if target != queue_id:
                 if queue is not None:
                     _count(state, queue, line, messages, body_bytes, timed)
@@ -84,6 +89,9 @@ def apply_publishes(state: State, position: int, end: int) -> int:
                 messages = body_bytes = timed = 0
                 queue_id = target
                 queue = queues.get(target)
+                if queue is not None and queue.is_mirror:
+                    queue = None
+                    raise _refused_by_mirror(target)
                 if queue is not None:
                     state.touch(queue)
                     line = queue.ready if queue.moving is None else queue.entry_line(0)
@@ -131,10 +139,7 @@ def apply_publishes(state: State, position: int, end: int) -> int:
                         timed += 1
                     items.append(message)
             if extra:
-                _to_further_queues(
-                    state, position + head_bytes, extra, offset,
-                    key_length, header_length, body_length, ttl_ms,
-                )
+                _to_further_queues(state, further, offset, key_length, header_length, body_length, ttl_ms)
             position = stop
     except StructError:
         raise ShardError(f"PUBLISH at {position} is cut off") from None
@@ -162,13 +167,13 @@ def _count(state: State, queue: Queue, line: Line, messages: int, body_bytes: in
 
 
 def _to_further_queues(
-    state: State, position: int, count: int, offset: int,
-    key_length: int, header_length: int, body_length: int, ttl_ms: int,
+    state: State, targets: Sequence[int], offset: int, key_length: int, header_length: int, body_length: int,
+    ttl_ms: int,
 ) -> None:
     """The same content in the other queues of a fan-out, each with its own deadline (RULES T9)."""
     now_ms = state.time_ms
     found = 0
-    for target in unpack_numbers(state.data, position, count, offset):
+    for target in targets:
         queue = state.queues.get(target)
         if queue is None:
             state.missing_targets += 1
@@ -183,6 +188,21 @@ def _to_further_queues(
         )
     if found:
         state.retain(found)
+
+
+def _refuse_mirrors(state: State, queue_ids: Sequence[int]) -> None:
+    """Raise ShardError if one of the queues is a mirror."""
+    for queue_id in queue_ids:
+        queue = state.queues.get(queue_id)
+        if queue is not None and queue.is_mirror:
+            raise _refused_by_mirror(queue_id)
+
+
+def _refused_by_mirror(queue_id: int) -> ShardError:
+    """What a PUBLISH without a PUBLISH_GUARDED comes to that is for a mirror (RULES J4). It has no answer that could
+    tell it apart from one that was taken, and must not be confirmed: so all answers of its batch are lost. Nobody gives
+    such a one: whoever publishes to queues that may refuse says so."""
+    return ShardError(f"PUBLISH without a guard to queue {queue_id}, which is a mirror")
 
 
 class OnePublish:
@@ -248,6 +268,7 @@ def apply_publish_later(state: State, position: int, end: int) -> int:
 
 def _apply_one_later(state: State, position: int, end: int) -> int:
     one = OnePublish(state, position, end)
+    _refuse_mirrors(state, one.queue_ids)
     if len(one.queue_ids) == 1:
         queue = state.queues.get(one.queue_ids[0])
         content = one.content
@@ -297,7 +318,8 @@ def apply_guarded(state: State, position: int, end: int, results: list[object]) 
     """Apply the PUBLISH_GUARDED at ``position`` with the PUBLISHes and CHANGE_SCHEDULEDs it announces; where they end.
 
     Appends the Published that answers it. A queue that refuses what is too much (``Queue.refuses``) does so message
-    by message; the others take theirs. ShardError when a command does not fit; those before it are applied.
+    by message, and a mirror refuses each; the others take theirs. ShardError when a command does not fit; those before
+    it are applied.
     """
     data = state.data
     _, count = LIST_HEAD.unpack_from(data, position)
@@ -324,12 +346,15 @@ def apply_guarded(state: State, position: int, end: int, results: list[object]) 
 
 
 def _offer(state: State, queue_id: int, one: OnePublish) -> bool:
-    """Put the content into one queue; False if that is full and refuses it (RULES D2, D9)."""
+    """Put the content into one queue; False if that is full and refuses it (RULES D2, D9), or a mirror (J4)."""
     content = one.content
     queue = state.queues.get(queue_id)
     if queue is None:
         state.missing_targets += 1
         return True
+    if queue.is_mirror:
+        queue.refused += 1
+        return False
     body_bytes = content.body_length
     waits = (content.enqueued_ms > state.time_ms or one.mark != 0) and queue.allows_schedule
     if queue.refuses and not (has_room(state, queue, body_bytes) and (not waits or queue.fits(body_bytes))):

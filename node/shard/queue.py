@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from mayfly.node.numbers import STREAM_SOURCE
 from mayfly.node.shard.consumers import Consumers, Holder
 from mayfly.node.shard.counts import Counts
 from mayfly.node.shard.dialect import DIALECTS, LAVINMQ, OF_STREAMS, OTTERMQ, RABBITMQ, queue_ttl_of, ttl_rule
@@ -203,6 +204,18 @@ class Queue(Counts):
     def refusals_die(self) -> bool:
         """Whether what it refuses is dead-lettered. Asked only where something is refused, so no queue keeps it."""
         return self.dead_letters and self.settings.overflow == REJECT_PUBLISH_DLX
+
+    @property
+    def is_mirror(self) -> bool:
+        """Whether it is a stream with the messages of another one alone: nothing but copies may come into it (J4)."""
+        return self.stream is not None and self.stream.is_mirror
+
+    def follows_another(self, source: int) -> bool:
+        """Whether the source is a stream, and the queue a mirror that has taken over from another one. What it has
+        received from shards, of which it keeps nothing, does not count."""
+        if source < STREAM_SOURCE or not self.is_mirror or source in self.received:
+            return False
+        return any(other >= STREAM_SOURCE for other in self.received)
 
     @property
     def has_left(self) -> bool:

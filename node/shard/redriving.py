@@ -146,8 +146,8 @@ def apply_redrive(state: State, position: int, end: int) -> int:
 
 
 def _wanted(state: State, position: int, end: int, count: int) -> "tuple[dict[Key, _Leaving], int]":
-    """The messages that a REDRIVE names, in its order, and where it ends. Those whose targets here are gone by now are
-    not among them: they stay."""
+    """The messages that a REDRIVE names, in its order, and where it ends. Those whose targets here are gone by now, or
+    mirrors (RULES J4), are not among them: they stay."""
     data = state.data
     wanted: dict[Key, _Leaving] = {}
     for _ in range(count):
@@ -162,11 +162,16 @@ def _wanted(state: State, position: int, end: int, count: int) -> "tuple[dict[Ke
         if position > end:
             raise ShardError(f"REDRIVE of a message reaches to {position}, its batch to {end}")
         targets = unpack_numbers(data, targets_at, locals_, content_at)
-        if (locals_ or remotes) and all(target in state.queues for target in targets):
+        if (locals_ or remotes) and all(_takes(state, target) for target in targets):
             wanted[(index, offset, enqueued_ms)] = _Leaving(
                 targets_at, locals_, remotes, content_at, key_length, header_length, body_length
             )
     return wanted, position
+
+
+def _takes(state: State, queue_id: int) -> bool:
+    queue = state.queues.get(queue_id)
+    return queue is not None and not queue.is_mirror
 
 
 def _move_on(state: State, message: Message, leaving: _Leaving) -> None:

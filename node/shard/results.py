@@ -64,7 +64,8 @@ class QueueCounts:
 
 
 class Published:
-    """Answer to PUBLISH_GUARDED: the positions, from 0 and rising, of the publishes that a full queue refused.
+    """Answer to PUBLISH_GUARDED: the positions, from 0 and rising, of the publishes that a full queue, or a mirror,
+    refused.
 
     Other queues of the same publish have it all the same, as in RabbitMQ. A CHANGE_SCHEDULED is ``refused`` where it is
     not decided: the queue is on its way between shards, or more waits under the id than one command may change. In

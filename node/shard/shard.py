@@ -430,10 +430,7 @@ class Shard:
         queue = self._state.queues.get(queue_id)
         if queue is None:
             return -1
-        received = queue.received.get(source, 0)
-        if not received and queue.received and queue.stream is not None and queue.stream.is_mirror:
-            return -1
-        return received
+        return -1 if queue.follows_another(source) else queue.received.get(source, 0)
 
     def move_in(self, queue_id: int) -> bytes:
         """The MOVE_IN of a queue that has left, for its new shard."""

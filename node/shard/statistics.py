@@ -44,7 +44,8 @@ class ShardStatistics(Counts):
 
     ``outbox`` counts deaths without a decision and lane items; ``routed``, ``settled``, ``lost`` and
     ``dropped_*`` are explained at ``Outbox``. ``missing_targets``: publishes to a queue that was gone.
-    ``transfers_lost``: dead letters that came for a queue that was gone. ``refused_*``: commands after a gap.
+    ``transfers_lost``: dead letters that came for a queue that was gone, or for a mirror. ``refused_*``: commands after
+    a gap.
     ``orphans``: messages of queues that are gone, still to be dead-lettered or released; ``queue_expired`` have been
     dead-lettered.
     Of streams: ``stream_expiring`` messages with deadlines of their own, ``stream_keys`` in the indexes, and the

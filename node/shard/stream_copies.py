@@ -6,6 +6,7 @@ was, in the same step: so each message comes once, in order, whichever leader re
 
 from typing import Final
 
+from mayfly.node.numbers import STREAM_SOURCE
 from mayfly.node.shard.commands import COPIED_CONTENT_HEAD, TRANSFER_COPIES_HEAD
 from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.message import NO_DEADLINE, NO_TTL, PURGE, Message
@@ -35,8 +36,8 @@ def apply_transfer_copies(state: State, position: int, end: int) -> int:
     offsets are those of one stream, refuses all that comes from another.
     """
     _, count, source, queue_id, first, last, time_ms = TRANSFER_COPIES_HEAD.unpack_from(state.data, position)
-    if not 0 < first <= last < _HIGHEST or time_ms > MAX_NUMBER:
-        raise ShardError(f"TRANSFER_COPIES from {first} to {last} at {time_ms}")
+    if not 0 < first <= last < _HIGHEST or time_ms > MAX_NUMBER or source < STREAM_SOURCE:
+        raise ShardError(f"TRANSFER_COPIES of source {source} from {first} to {last} at {time_ms}")
     copies: list[_Copy] = []
     after = _read(state, copies, count, first, last, position + TRANSFER_COPIES_HEAD.size, end)
     queue = state.queues.get(queue_id)
@@ -44,7 +45,7 @@ def apply_transfer_copies(state: State, position: int, end: int) -> int:
         state.transfers_lost += count
         return after
     received = queue.received.get(source, 0)
-    if first > received + 1 or (queue.stream.is_mirror and not received and queue.received):
+    if first > received + 1 or queue.follows_another(source):
         state.refused_transfers += 1
         return after
     _take(state, queue, queue.stream, copies, received, time_ms)

@@ -70,7 +70,7 @@ def _read_publish(state: State, position: int, stop: int, asked: dict[int, tuple
     content = one.content
     for queue_id in one.queue_ids:
         queue = state.queues.get(queue_id)
-        if queue is not None and queue.refuses:
+        if queue is not None and (queue.refuses or queue.is_mirror):
             messages, body_bytes, counted_bytes = asked.get(queue_id, (0, 0, 0))
             asked[queue_id] = (messages + 1, body_bytes + content.body_length, counted_bytes + content.counted_bytes)
     return one.stop
@@ -110,11 +110,12 @@ def _is_held(state: State, session: tuple[int, int], position: int, end: int) ->
 
 
 def _is_too_much(state: State, asked: dict[int, tuple[int, int, int]]) -> bool:
-    """Whether a queue has no room for all of its publishes; those that have none count them as refused."""
+    """Whether a queue has no room for all of its publishes, as a mirror never has (RULES J4); those that have none
+    count them as refused."""
     refused = False
     for queue_id, (messages, body_bytes, counted_bytes) in asked.items():
         queue = state.queues[queue_id]
-        if not has_room_for(state, queue, messages, body_bytes, counted_bytes):
+        if queue.is_mirror or not has_room_for(state, queue, messages, body_bytes, counted_bytes):
             queue.refused += messages
             refused = True
     return refused

@@ -54,7 +54,8 @@ class Pages:
         self.sample = queues.sample
         messages = MessageTotals(questions, broker.traffic, rates, now_ms)
         dead_letters = DeadLetters(engine, sources, questions, now_ms, pump)
-        clients = Clients(engine, ClientViews(engine, broker), sources, questions, rates, now_ms)
+        views = ClientViews(engine, broker)
+        clients = Clients(engine, views, sources, questions, rates, now_ms)
         outlooks = Outlooks(engine, sources, questions, now_ms)
         self.view: NodeView = NodeView(shown, freshness, groups, queues, outlooks)
         copies = DataCopies(engine, freshness, groups, questions, shown.control.copy_data)
@@ -66,7 +67,7 @@ class Pages:
         acting = Acting(broker, pump)
         topology = Topology(engine.catalog, acting)
         schedules = Schedules(engine, sources, questions, acting, now_ms)
-        streams = Streams(engine, sources, questions, pump, now_ms)
+        streams = Streams(engine, views, sources, questions, pump, now_ms)
         redrives = Redrives(engine, sources, questions, freshness, pump, now_ms)
         tls_files = (settings.peer_tls, settings.amqp_tls, settings.http_tls)
         checks = HealthChecks(engine, self.view, [files.certificate for files in tls_files if files is not None])

@@ -102,6 +102,23 @@ def wait_for_hours(amqp: Address, user: str, password: str, queue: str, exchange
 
 
 @contextmanager
+def reading(amqp: Address, user: str, password: str, stream: str, tag: str, messages: int) -> Iterator[None]:
+    """A stream with so many messages, and a consumer that has been given two of them and settles none."""
+    parameters = pika.ConnectionParameters(
+        amqp.host, amqp.port, credentials=pika.PlainCredentials(user, password), heartbeat=0
+    )
+    with pika.BlockingConnection(parameters) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.queue_declare(stream, durable=True, arguments={"x-queue-type": "stream"})
+        for number in range(messages):
+            channel.basic_publish("", stream, b"%d" % number)
+        channel.basic_qos(prefetch_count=2)
+        channel.basic_consume(stream, print, consumer_tag=tag, arguments={"x-stream-offset": "first"})
+        yield
+
+
+@contextmanager
 def another_client(amqp: Address, user: str, password: str) -> Iterator[None]:
     """A client that may be closed meanwhile."""
     parameters = pika.ConnectionParameters(

@@ -7,7 +7,7 @@ import pytest
 
 from tests.browser.browser import Browser
 from tests.browser.conftest import PASSWORD, USER, go, log_in
-from tests.browser.some_traffic import another_client, bury, declare, wait_for_hours
+from tests.browser.some_traffic import another_client, bury, declare, reading, wait_for_hours
 from tests.integration.nodes import Nodes
 from tests.waiting import BOUND_S, wait_for
 
@@ -162,6 +162,19 @@ def test_r1_a_queue_is_redriven_after_a_preview(page: Browser, node: Nodes) -> N
     page.wait("3 moved, 0 stayed of 3", "main")
     page.wait("done", "main [role=status] .tag")
     wait_for(lambda: node.ready(1, "returned") == 3, "all are back")
+
+
+def test_j1_a_stream_shows_where_its_consumers_are(page: Browser, node: Nodes) -> None:
+    with reading(node.plan(1).amqp, USER, PASSWORD, "read", "reader <1>", 5):
+        go(page, "queues/%2F/read", "read")
+        page.wait("reader <1>", "main")
+        row = next(text for text in page.texts("tbody tr") if text.startswith("reader <1>"))
+        assert row.split()[-3:] == ["2", "3", "2"]
+    page.wait("Nobody reads it.", "main")
+    go(page, "queues/%2F/audit", "audit")
+    assert page.run(
+        "return [...document.querySelectorAll('h2')].some((it) => it.offsetParent && it.innerText === 'Stream')"
+    ) is False
 
 
 def test_a_user_sees_what_the_tags_allow(page: Browser, node: Nodes) -> None:

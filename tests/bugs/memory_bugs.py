@@ -124,6 +124,14 @@ MEMORY_BUGS = [
         "assert",
     ),
     Bug(
+        "makes thousands of headers ready for nothing",
+        "node/catalog/header_matching.py",
+        "            self._steps.taken += _values_in(self._headers) - 1\n",
+        "",
+        "tests/node/catalog/test_header_matching.py::test_the_values_of_a_message_count_however_few_bindings_there_are",
+        "assert 20000 <= ",
+    ),
+    Bug(
         "takes the way from exchange to exchange for nothing",
         "node/catalog/vhost.py",
         "            self._steps.taken += 1 + len(keys)\n",

@@ -41,7 +41,7 @@ REDRIVE_BUGS = [
     Bug(
         "loses a message whose target has gone",
         "node/shard/redriving.py",
-        "        if (locals_ or remotes) and all(target in state.queues for target in targets):\n",
+        "        if (locals_ or remotes) and all(_takes(state, target) for target in targets):\n",
         "        if len(targets) == locals_:\n",
         _SHARD + "test_r1_a_message_whose_target_has_gone_stays",
         "assert",

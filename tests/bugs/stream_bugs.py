@@ -5,6 +5,7 @@ from tests.bugs.bug import Bug
 _SHARD = "tests/node/shard/test_stream_ttls.py::"
 _BROKER = "tests/node/broker/test_stream_ttls.py::"
 _COPIES = "tests/node/shard/test_stream_copies.py::"
+_MIRRORS = "tests/node/shard/test_mirrors.py::"
 _CLIENTS = "tests/node/broker/test_stream_copies.py::"
 
 STREAM_BUGS = [
@@ -107,17 +108,33 @@ STREAM_BUGS = [
     Bug(
         "takes over what stands behind a gap",
         "node/shard/stream_copies.py",
-        "    if first > received + 1 or (",
-        "    if (",
+        "    if first > received + 1 or ",
+        "    if ",
         _COPIES + "test_j4_what_comes_again_is_dropped_and_what_comes_too_early_refused",
         "assert",
     ),
     Bug(
         "mixes two streams in a mirror",
         "node/shard/stream_copies.py",
-        " or (queue.stream.is_mirror and not received and queue.received):",
+        " or queue.follows_another(source):",
         ":",
         _COPIES + "test_j4_a_mirror_has_one_stream_alone",
+        "assert",
+    ),
+    Bug(
+        "confirms what is published to a mirror",
+        "node/shard/publish.py",
+        "    if queue.is_mirror:\n        queue.refused += 1\n        return False\n",
+        "",
+        _MIRRORS + "test_j4_a_mirror_refuses_each_publish_and_the_publisher_is_told",
+        "assert",
+    ),
+    Bug(
+        "takes a shard's transfers for what a mirror follows",
+        "node/shard/queue.py",
+        "        return any(other >= STREAM_SOURCE for other in self.received)\n",
+        "        return len(self.received) > 0\n",
+        _MIRRORS + "test_j4_a_mirror_that_has_nothing_yet_may_follow_any_stream",
         "assert",
     ),
     Bug(

@@ -11,8 +11,8 @@ class StreamPort(Protocol):
     no such queue, or no such message."""
 
     async def stream(self, user: AnyUser, vhost: str, queue: str) -> Answer:
-        """Its offsets, sizes and keys, what expires next, how many markers were made; which streams it copies and which
-        copy it, and how far they are."""
+        """Its offsets, sizes and keys, what expires next, how many markers were made; where its consumers have got to;
+        which streams it copies and which copy it, and how far they are."""
 
     async def latest(self, user: AnyUser, vhost: str, queue: str, key: str) -> Answer:
         """The latest message with this routing key, found without reading the stream."""

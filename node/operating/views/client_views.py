@@ -44,6 +44,13 @@ _BYTES_AT_ONCE: Final = 128 * 1024
 """What one answer has at most, but for one row more: other things wait behind it."""
 
 
+class ConsumerName(NamedTuple):
+    """By what operators know a consumer: its tag, and the name of its channel."""
+
+    tag: str
+    channel: str
+
+
 class HoldingConnection(NamedTuple):
     """A connection that has so many of what is asked for, with the name operators know it by. Its key is
     `ClientConnection.name`."""
@@ -127,6 +134,15 @@ class ClientViews:
             return None
         shown = [self._consumer(each) for each in islice(channel.consumers.values(), AT_ONCE)]
         return {**self._channel(channel), "consumer_details": [row for row in shown if row is not None]}
+
+    def named(self, consumer_ids: list[int]) -> dict[int, ConsumerName]:
+        """Those of these consumers that are attached through this node."""
+        found = [(id, self._broker.consumers.by_id.get(id)) for id in consumer_ids[:AT_ONCE]]
+        return {
+            id: ConsumerName(json_value(consumer.tag), _name_of_channel(consumer.channel))
+            for id, consumer in found
+            if consumer is not None
+        }
 
     def close(self, key: str, name: str, reason: str) -> bool:
         """Close the connection of that key and name (320); False if there is none here."""

@@ -1,7 +1,8 @@
 """What a stream has, and the latest message of a routing key (RULES J5). Pure: reads the replica here."""
 
 import base64
-from typing import Any, NamedTuple
+from heapq import nsmallest
+from typing import Any, Final, NamedTuple
 
 from mayfly.node.amqp.content import Content
 from mayfly.node.dead_letter.publisher_headers import as_shown
@@ -17,6 +18,9 @@ from mayfly.node.shard.message import NO_TTL
 from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.stream import Stream
 from mayfly.node.shard.stream_line import find
+
+MOST_READERS: Final = 100
+"""Consumers of one stream that are shown."""
 
 
 class StreamPart(NamedTuple):
@@ -35,6 +39,23 @@ class StreamPart(NamedTuple):
     removed_by_size: int
     markers: int
     copied: dict[int, int]
+
+
+class Reading(NamedTuple):
+    """Where a consumer of a stream is: the node of its client, its number there, the offset that it is given next, and
+    how many messages it has not settled."""
+
+    node: int
+    consumer_id: int
+    next_offset: int
+    unacknowledged: int
+
+
+class ReadersPart(NamedTuple):
+    """How many consumers a stream has, and the first `MOST_READERS` of those that are furthest behind."""
+
+    total: int
+    readers: list[Reading]
 
 
 class LatestPart(NamedTuple):
@@ -60,6 +81,21 @@ def stream_in(engine: Engine, shard_id: int, queue_id: int, now_ms: int) -> Stre
         queue.expired, queue.overflowed, stream.markers,
         {source - STREAM_SOURCE: received for source, received in queue.received.items() if source >= STREAM_SOURCE},
     )  # fmt: skip
+
+
+def readers_in(engine: Engine, shard_id: int, queue_id: int) -> ReadersPart | None:
+    """The consumers of the stream; None as of `stream_in`."""
+    shard = shard_here(engine, shard_id)
+    queue = None if shard is None else shard.queue(queue_id)
+    if queue is None or queue.stream is None:
+        return None
+    places = queue.stream.places
+    furthest = nsmallest(MOST_READERS, [(offset, order) for order, offset in places.items()])
+    readers = []
+    for offset, order in furthest:
+        holder = queue.holders[order]
+        readers.append(Reading(holder.session[0], holder.holder_id, offset, len(holder.held)))
+    return ReadersPart(len(places), readers)
 
 
 def latest_in(engine: Engine, shard_id: int, queue_id: int, key: bytes) -> LatestPart | None:

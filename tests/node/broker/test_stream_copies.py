@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pamqp import commands
 
+from mayfly.cluster.raft import MessageType
 from mayfly.node.catalog import QueueRecord
 from mayfly.node.shard.commands import encode_delete_offset
 from tests.node.broker.three_brokers import TICK_MS, ThreeBrokers
@@ -407,6 +408,39 @@ def test_j4_a_stream_that_is_declared_anew(brokers: ThreeBrokers) -> None:
     pass_ms(brokers, 2_000)
     assert bodies(brokers, client, "m") == ["old"]
     assert bodies(brokers, client, "all") == ["old", "new"]
+
+
+@pytest.mark.parametrize("way", ["confirms", "plain", "transaction", "copy"])
+def test_j4_a_queue_that_has_a_mirrors_name_by_now_is_found_on_a_node_that_is_behind(
+    brokers: ThreeBrokers, way: str
+) -> None:
+    """There the name is a mirror's still: nothing is refused before that is known to be so."""
+    near, behind = brokers.leader(), brokers.followers()[0]
+    client, publishing = brokers.nodes[near].client(), brokers.nodes[behind].client(channel=False)
+    publishing.open_channel(1, confirms=way == "confirms")
+    declare(brokers, client, "s", STREAM)
+    declare(brokers, client, "m", MIRROR)
+    brokers.run_until(lambda: brokers.nodes[behind].engine.catalog.queue("/", "m"))
+    if way == "transaction":
+        publishing.call(1, commands.Tx.Select())
+    brokers.loses = lambda sender, to, message: to == behind and message.type == MessageType.APP
+    call(brokers, client, commands.Queue.Delete(queue="m"))
+    declare(brokers, client, "m", {})
+    assert record(brokers, "m", behind).settings.mirror == "s"
+    if way == "copy":
+        publishing.publish(1, "elsewhere", headers={"CC": ["m"]})
+    else:
+        publishing.publish(1, "m")
+    brokers.step()
+    assert publishing.take(1) == []
+    brokers.loses = lambda sender, to, message: False
+    pass_ms(brokers, 1_000)
+    if way == "transaction":
+        assert isinstance(call(brokers, publishing, commands.Tx.Commit()), commands.Tx.CommitOk)
+    if way == "confirms":
+        assert publishing.acks() == [(1, False, False)]
+    assert publishing.take(1) == []
+    assert declare(brokers, client, "m", {}).message_count == 1
 
 
 def test_j4_a_commit_has_no_route_to_a_mirror_that_has_the_name_by_then(world: Any, client: Client) -> None:

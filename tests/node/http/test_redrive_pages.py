@@ -135,9 +135,13 @@ def test_r1_paused_resumed_and_cancelled(node: Node, dead: str) -> None:
 
 def test_r1_what_can_not_be(node: Node, dead: str) -> None:
     node.channel.queue_declare("mine stream", durable=True, arguments={"x-queue-type": "stream"})
+    node.channel.queue_declare(
+        "mine mirror", durable=True, arguments={"x-queue-type": "stream", "x-mirror": "mine stream"}
+    )
     node.channel.queue_declare("mine transient", exclusive=True)
     for path, content, status, text in (
         (PATH, {"target_queue": "nobody"}, 404, "target_queue: there is no queue 'nobody'"),
+        (PATH, {"target_queue": "mine mirror"}, 400, "target_queue: queue 'mine mirror' in vhost '/' is read-only"),
         (PATH, {"target_queue": dead}, 400, "is the queue itself"),
         (PATH, {"target_exchange": "nobody"}, 404, "target_exchange: "),
         (PATH, {"target_exchange": "", "target_queue": "mine a"}, 400, "not to both"),
@@ -156,6 +160,8 @@ def test_r1_what_can_not_be(node: Node, dead: str) -> None:
     assert node.ask("PUT", PATH, content={})[0] == 400
     assert node.ask("PUT", PATH, content={"state": "done"})[0] == 400
     assert node.ask("GET", PATH)[1]["state"] == "none"
+    assert node.channel.queue_declare("mine mirror", passive=True).method.message_count == 0
+    node.channel.queue_delete("mine mirror")
     node.channel.queue_delete("mine stream")
 
 

@@ -53,10 +53,35 @@ def test_j5_what_a_stream_has(node: Node, stream: str) -> None:
     assert 7_100_000 < shown.pop("next_expiry_in_ms") <= 7_200_000
     assert shown == {
         "first_offset": 0, "next_offset": 4, "messages": 4, "message_bytes": 15, "keys": 2, "expiring": 1, "expired": 0,
-        "removed_by_size": 0, "markers": 0, "origins": [], "copies": [],
+        "removed_by_size": 0, "markers": 0, "consumer_count": 0, "consumers": [], "origins": [], "copies": [],
     }
     assert json.loads(command(node, "show", stream, "--json").output)["next_offset"] == 4
     assert "next offset: 4" in command(node, "show", stream).output
+
+
+def test_j1_where_consumers_are(node: Node, stream: str) -> None:
+    """Each has its own place; those that are furthest behind come first."""
+    channels = [node.connection.channel() for _ in range(2)]
+    for channel, tag, prefetch, start in ((channels[0], "slow", 2, "first"), (channels[1], "new", 5, "next")):
+        channel.basic_qos(prefetch_count=prefetch)
+        channel.basic_consume(stream, print, consumer_tag=tag, arguments={"x-stream-offset": start})
+
+    def found() -> list[tuple[Any, ...]]:
+        shown = node.ask("GET", PATH, "mine")[1]
+        assert len(shown["consumers"]) == shown["consumer_count"]
+        names = ("consumer_tag", "next_offset", "lag", "unacknowledged")
+        return [tuple(each[name] for name in names) for each in shown["consumers"]]
+
+    wait_for(lambda: found() == [("slow", 2, 2, 2), ("new", 4, 0, 0)], "two consumers")
+    first = node.ask("GET", PATH)[1]["consumers"][0]
+    assert first["channel"].endswith(f" ({channels[0].channel_number})")
+    assert first["node"] == "node1"
+    said = command(node, "show", stream).output
+    assert f"consumer slow on {first['node']}: next offset 2, 2 behind, 2 unacknowledged" in said
+    assert "consumer count: 2" in said
+    channels[0].close()
+    wait_for(lambda: found() == [("new", 4, 0, 0)], "one consumer")
+    channels[1].close()
 
 
 def test_j5_the_latest_message_of_a_key(node: Node, stream: str) -> None:

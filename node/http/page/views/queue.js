@@ -12,6 +12,7 @@ import { getForm } from "./messages.js";
 import { publishForm } from "./publish.js";
 import { redriveSection } from "./redrive.js";
 import { Scheduled } from "./scheduled.js";
+import { StreamSection } from "./stream.js";
 
 const COUNTS = {
   enqueued: "Enqueued", delivered: "Delivered", acknowledged: "Acknowledged", expired: "Expired",
@@ -43,7 +44,8 @@ export function queueView({ user, names: [vhost, name], refresh: again }) {
   const bindings = bindingsTable("Bindings to here", "source", again);
   const redrive = redriveSection(vhost, name, again);
   const scheduled = new Scheduled("queues", vhost, name, again);
-  const element = h("div", {}, moving, facts.element, scheduled.element, h("h2", {}, "Lease"), lease,
+  const stream = new StreamSection(vhost, name);
+  const element = h("div", {}, moving, facts.element, scheduled.element, stream.element, h("h2", {}, "Lease"), lease,
     h("h2", {}, "The last five minutes"), h("div", { class: "plots" }, rates.element),
     h("h2", {}, "Since it was declared"), counts.element, h("h2", {}, "Settings"), settings, 
     h("h2", {}, "Bindings"), bindings.element, h("h2", {}, "Messages"), publishForm(vhost, "amq.default", name, again),
@@ -64,6 +66,7 @@ export function queueView({ user, names: [vhost, name], refresh: again }) {
       bytes: known(queue.ready_bytes, octets), shard: queue.shard ?? "in the memory of its node",
     });
     await scheduled.refresh(queue.scheduled);
+    await stream.refresh(queue);
     show(lease, leaseShown(queue));
     counts.update(Object.fromEntries(Object.keys(COUNTS).map((key) => [key, known(queue[key], (value) => figure(count(value), value))])));
     show(settings, settingsShown(queue));
