@@ -167,6 +167,11 @@ BURDENS: list[Burden] = [
 KNOWN: Final = (1, LEVEL_HIGHEST)
 
 
+def one_more(world: World) -> list[Any]:
+    """A member beside the founders."""
+    return [world.c.AddMember("d", "d:1", "s", KNOWN), world.c.NodeStarted(4, 1, "d", {}, "s", levels=KNOWN)]
+
+
 def shard_of_q(world: World) -> int:
     """1 or 2."""
     shard: int = world.catalog.queue("/", "q").shard
@@ -212,7 +217,7 @@ ACTS: Final[dict[str, Callable[[World], list[Any]]]] = {
     "a member comes": lambda world: [world.c.AddMember("d", "d:1", "store", KNOWN)],
     "a level": lambda world: [world.c.RaiseLevel(LEVEL_HIGHEST, tuple((id, 1) for id, _, _ in NODES))],
     "a member is to go": lambda world: [world.c.AddMember("d", "d:1", "s", KNOWN), world.c.RemoveMember("d")],
-    "a member is gone": lambda world: [world.c.MemberGone(3)],
+    "a member is gone": lambda world: [*one_more(world), world.c.RemoveMember("d"), world.c.MemberGone(4)],
     "a place": lambda world: [world.c.PlaceGroup(1, ("1", "2", "3"))],
     "a leader": lambda world: [world.c.PreferLeader(1, "1")],
     "a policy": lambda world: [world.c.SetPolicy("/", "new", "^q", {"expires": 7}, priority=3)],
@@ -224,8 +229,8 @@ ACTS: Final[dict[str, Callable[[World], list[Any]]]] = {
         world.c.SetPolicy("/", "new", "^q", {"expires": 7}), world.c.ClearPolicy("/", "new"),
     ],
     "definitions": lambda world: [world.c.DefinitionsLoaded("abc")],
-    "a member is away": lambda world: [world.c.MemberAway(3, 1)],
-    "a member is back": lambda world: [world.c.MemberBack(3)],
+    "a member is away": lambda world: [world.c.NodeLost(3, 1), world.c.MemberAway(3, 1)],
+    "a member is back": lambda world: [world.c.NodeLost(3, 1), world.c.MemberAway(3, 1), world.c.MemberBack(3)],
     "a plan": lambda world: [world.c.PlanGroups(1, ((1, (1, 2, 3)),))],
     "a shard": lambda world: [world.c.AddShards(9)],
     "a queue is to move": lambda world: [world.c.MoveQueue("/", "q", 3 - shard_of_q(world))],
@@ -271,7 +276,7 @@ def burdened(burden: Burden, n: int, level: int) -> bytes:
 
 
 def cost(name: str, burden: Burden, n: int) -> int:
-    world = World(burdened(burden, n, LEVEL_HIGHEST - 1 if name == "a level" else LEVEL_HIGHEST))
+    world = World(burdened(burden, n, level_below(name)))
     return world.cost(*ACTS[name](world), refused=name in REFUSED)
 
 
@@ -285,6 +290,25 @@ def test_a_command_costs_the_same_however_much_there_is(burden: Burden) -> None:
         elif not is_linear(small, large):
             grown.append(f"{name}: more than linear, {small} and {large}")
     assert not grown, "\n".join(grown)
+
+
+UNCHANGED: Final = REFUSED | {"a queue that is there", "an exchange that is there", "a founding"}
+
+
+def level_below(name: str) -> int:
+    """The level of the catalog in which something is done."""
+    return LEVEL_HIGHEST - 1 if name == "a level" else LEVEL_HIGHEST
+
+
+@pytest.mark.parametrize("name", ACTS)
+def test_the_last_command_of_an_act_changes_something(name: str) -> None:
+    """So that it is not the cost of a no-op that is measured."""
+    world = World(level=level_below(name))
+    *ready, last = ACTS[name](world)
+    world.give(*ready)
+    before = world.catalog.snapshot()
+    world.catalog.apply(last, 1_000)
+    assert (world.catalog.snapshot() == before) == (name in UNCHANGED)
 
 
 def test_every_command_is_here() -> None:

@@ -955,9 +955,14 @@ def burdened(burden: Burden, n: int, level: int) -> tuple[bytes, int, int]:
     return world.shard.snapshot(), world.index, world.time_ms
 
 
-def cost(name: str, burden: Burden, n: int) -> int:
+def world_for(name: str, burden: Burden, n: int) -> World:
+    """A world with a burden, in which something is done."""
     # One that was told a level looks at nothing when it hears of another.
-    world = World(burdened(burden, n, 0 if name.startswith("RAISE_LEVEL") else LEVEL_HIGHEST))
+    return World(burdened(burden, n, 0 if name.startswith("RAISE_LEVEL") else LEVEL_HIGHEST))
+
+
+def cost(name: str, burden: Burden, n: int) -> int:
+    world = world_for(name, burden, n)
     measured = ACTS[name](world)
     return world.modules.copy.cost(measured)
 
@@ -978,6 +983,24 @@ def test_every_command_is_here() -> None:
     kinds, _, _ = source("mayfly/node/shard/commands.py").read_text(encoding="utf-8").partition("ANSWERING")
     there_are = set(re.findall(r"^([A-Z_]+): Final", kinds, re.MULTILINE))
     assert {name.partition(":")[0] for name in ACTS} == {NO_COMMAND, *there_are}
+
+
+ONLY_ASK: Final = frozenset({"NOOP: noop", "CROSS: cross"})
+
+
+@pytest.mark.parametrize("name", [name for name in ACTS if name != "no command: looks_of_the_leader"])
+def test_an_act_does_what_an_entry_without_it_does_not(name: str) -> None:
+    """Under some burden, so that it is not the cost of a no-op alone that is measured."""
+
+    def does_something(burden: Burden) -> bool:
+        with_it, without = world_for(name, burden, SMALL), world_for(name, burden, SMALL)
+        measured = ACTS[name](with_it)
+        ACTS[name](without)
+        measured()
+        without.entry(bytes((without.c.NOOP,)))
+        return bool(with_it.shard.snapshot() != without.shard.snapshot())
+
+    assert any(map(does_something, BURDENS)) == (name not in ONLY_ASK)
 
 
 # -- many in a row ----------------------------------------------------------------------------------------
