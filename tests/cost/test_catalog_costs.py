@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pytest
 
+from mayfly.cluster.versions import LEVEL_HIGHEST
 from tests.cost.growth import SMALL, TIMES, is_bounded, is_linear
 from tests.cost.metered import MeteredCopy
 
@@ -32,15 +33,15 @@ def modules() -> Modules:
 class World:
     """A catalog with one of everything."""
 
-    def __init__(self, restored: bytes | None = None) -> None:
+    def __init__(self, restored: bytes | None = None, level: int = LEVEL_HIGHEST) -> None:
         self.c = c = modules().c
         self.catalog = c.Catalog(SHARDS)
         if restored is not None:
             self.catalog.restore(restored)
             return
-        self.give(c.FoundCluster(NODES, 3, 5))
+        self.give(c.FoundCluster(NODES, 3, level))
         for id, name, _ in NODES:
-            self.give(c.NodeStarted(id, 1, name))
+            self.give(c.NodeStarted(id, 1, name, levels=(1, LEVEL_HIGHEST)))
         self.give(c.PutUser("u", "x"))
         self.give(c.SetPermissions("u", "/", "a", "b", "c"))
         self.give(c.DeclareExchange("/", "x"))
@@ -53,14 +54,16 @@ class World:
             answer = self.catalog.apply(self.c.decode(self.c.encode(command)), 1_000)
             assert not isinstance(answer, self.c.Refusal), answer
 
-    def cost(self, *commands: Any) -> int:
-        """Of applying these, or of refusing them."""
+    def cost(self, *commands: Any, refused: bool = False) -> int:
+        """Of applying these; whether any of them is ``refused`` is known."""
+        answers: list[Any] = []
 
         def apply() -> None:
-            for command in commands:
-                self.catalog.apply(command, 1_000)
+            answers.extend([self.catalog.apply(command, 1_000) for command in commands])
 
-        return modules().copy.cost(apply)
+        taken: int = modules().copy.cost(apply)
+        assert any(isinstance(answer, self.c.Refusal) for answer in answers) == refused, answers
+        return taken
 
 
 Burden = Callable[[World, int], None]
@@ -161,6 +164,20 @@ BURDENS: list[Burden] = [
     topic_permissions, policies, policies_of_exchanges,
 ]  # fmt: skip
 
+KNOWN: Final = (1, LEVEL_HIGHEST)
+
+
+def one_more(world: World) -> list[Any]:
+    """A member beside the founders."""
+    return [world.c.AddMember("d", "d:1", "s", KNOWN), world.c.NodeStarted(4, 1, "d", {}, "s", levels=KNOWN)]
+
+
+def shard_of_q(world: World) -> int:
+    """1 or 2."""
+    shard: int = world.catalog.queue("/", "q").shard
+    return shard
+
+
 # What is measured: commands on what the world has in any case, and commands that make or take something beside it.
 ACTS: Final[dict[str, Callable[[World], list[Any]]]] = {
     "a new queue": lambda world: [world.c.DeclareQueue("/", "new", True)],
@@ -194,13 +211,13 @@ ACTS: Final[dict[str, Callable[[World], list[Any]]]] = {
     ],
     "a limit": lambda world: [world.c.SetLimit("vhost", "/", "max-queues", 1_000_000)],
     "a switch": lambda world: [world.c.SetSwitch("/", "dead-lettering", False)],
-    "a node starts": lambda world: [world.c.NodeStarted(3, 2, "c")],
+    "a node starts": lambda world: [world.c.NodeStarted(3, 2, "c", levels=KNOWN)],
     "a node is lost": lambda world: [world.c.NodeLost(3, 1)],
-    "a founding": lambda world: [world.c.FoundCluster(NODES, 3, 5)],
-    "a member comes": lambda world: [world.c.AddMember("d", "d:1", "store", (1, 5))],
-    "a level": lambda world: [world.c.RaiseLevel(6, tuple((id, 1) for id, _, _ in NODES))],
-    "a member is to go": lambda world: [world.c.AddMember("d", "d:1", "s", (1, 5)), world.c.RemoveMember("d")],
-    "a member is gone": lambda world: [world.c.MemberGone(3)],
+    "a founding": lambda world: [world.c.FoundCluster(NODES, 3, LEVEL_HIGHEST)],
+    "a member comes": lambda world: [world.c.AddMember("d", "d:1", "store", KNOWN)],
+    "a level": lambda world: [world.c.RaiseLevel(LEVEL_HIGHEST, tuple((id, 1) for id, _, _ in NODES))],
+    "a member is to go": lambda world: [world.c.AddMember("d", "d:1", "s", KNOWN), world.c.RemoveMember("d")],
+    "a member is gone": lambda world: [*one_more(world), world.c.RemoveMember("d"), world.c.MemberGone(4)],
     "a place": lambda world: [world.c.PlaceGroup(1, ("1", "2", "3"))],
     "a leader": lambda world: [world.c.PreferLeader(1, "1")],
     "a policy": lambda world: [world.c.SetPolicy("/", "new", "^q", {"expires": 7}, priority=3)],
@@ -212,13 +229,19 @@ ACTS: Final[dict[str, Callable[[World], list[Any]]]] = {
         world.c.SetPolicy("/", "new", "^q", {"expires": 7}), world.c.ClearPolicy("/", "new"),
     ],
     "definitions": lambda world: [world.c.DefinitionsLoaded("abc")],
-    "a member is away": lambda world: [world.c.MemberAway(3, 1)],
-    "a member is back": lambda world: [world.c.MemberBack(3)],
+    "a member is away": lambda world: [world.c.NodeLost(3, 1), world.c.MemberAway(3, 1)],
+    "a member is back": lambda world: [world.c.NodeLost(3, 1), world.c.MemberAway(3, 1), world.c.MemberBack(3)],
     "a plan": lambda world: [world.c.PlanGroups(1, ((1, (1, 2, 3)),))],
     "a shard": lambda world: [world.c.AddShards(9)],
-    "a queue is to move": lambda world: [world.c.MoveQueue("/", "q", 2)],
-    "a queue has moved": lambda world: [world.c.QueueMoved(1, 1, 2)],
+    "a queue is to move": lambda world: [world.c.MoveQueue("/", "q", 3 - shard_of_q(world))],
+    "a queue has moved": lambda world: [
+        world.c.MoveQueue("/", "q", 3 - shard_of_q(world)),
+        world.c.QueueMoved(1, shard_of_q(world), 3 - shard_of_q(world)),
+    ],
 }  # fmt: skip
+
+REFUSED: Final = frozenset({"an exchange in use stays"})
+"""Acts that are meant to be refused; all others change something, so that it is their cost that is measured."""
 
 
 def checked(world: World, command: Any) -> Any:
@@ -230,9 +253,12 @@ def _fields(command: Any) -> dict[str, Any]:
     return {name: getattr(command, name) for name in command.__struct_fields__ if name != "rights"}
 
 
+OF_BINDINGS: Final = ("bindings_of_direct", "bindings_of_fanout", "bindings_of_topic", "bindings_of_headers")
 GROWS: Final[dict[tuple[str, str], str]] = {
-    ("a queue goes", burden): "takes its bindings along"
-    for burden in ("bindings_of_direct", "bindings_of_fanout", "bindings_of_topic", "bindings_of_headers")
+    ("a queue goes", burden): "takes its bindings along" for burden in OF_BINDINGS
+} | {
+    (act, burden): "the targets of its bindings are named anew"
+    for act in ("a queue is to move", "a queue has moved") for burden in OF_BINDINGS
 } | {
     ("an exchange goes", burden): "takes its bindings along, and exchanges that have none left"
     for burden in (
@@ -243,15 +269,15 @@ GROWS: Final[dict[tuple[str, str], str]] = {
 
 
 @cache
-def burdened(burden: Burden, n: int) -> bytes:
-    world = World()
+def burdened(burden: Burden, n: int, level: int) -> bytes:
+    world = World(level=level)
     burden(world, n)
     return bytes(world.catalog.snapshot())
 
 
 def cost(name: str, burden: Burden, n: int) -> int:
-    world = World(burdened(burden, n))
-    return world.cost(*ACTS[name](world))
+    world = World(burdened(burden, n, level_below(name)))
+    return world.cost(*ACTS[name](world), refused=name in REFUSED)
 
 
 @pytest.mark.parametrize("burden", BURDENS)
@@ -264,6 +290,25 @@ def test_a_command_costs_the_same_however_much_there_is(burden: Burden) -> None:
         elif not is_linear(small, large):
             grown.append(f"{name}: more than linear, {small} and {large}")
     assert not grown, "\n".join(grown)
+
+
+UNCHANGED: Final = REFUSED | {"a queue that is there", "an exchange that is there", "a founding"}
+
+
+def level_below(name: str) -> int:
+    """The level of the catalog in which something is done."""
+    return LEVEL_HIGHEST - 1 if name == "a level" else LEVEL_HIGHEST
+
+
+@pytest.mark.parametrize("name", ACTS)
+def test_the_last_command_of_an_act_changes_something(name: str) -> None:
+    """So that it is not the cost of a no-op that is measured."""
+    world = World(level=level_below(name))
+    *ready, last = ACTS[name](world)
+    world.give(*ready)
+    before = world.catalog.snapshot()
+    world.catalog.apply(last, 1_000)
+    assert (world.catalog.snapshot() == before) == (name in UNCHANGED)
 
 
 def test_every_command_is_here() -> None:
@@ -322,7 +367,7 @@ def test_what_is_about_all_of_it_costs_what_there_is(burden: Burden, last: str) 
     for n in (SMALL, TIMES * SMALL):
         world = World()
         burden(world, n)
-        catalog, data = world.catalog, burdened(burden, n)
+        catalog, data = world.catalog, burdened(burden, n, LEVEL_HIGHEST)
         if last == "snapshot":
             totals.append(modules().copy.cost(catalog.snapshot))
         elif last == "restore":

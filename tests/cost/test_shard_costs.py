@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pytest
 
-from mayfly.cluster.versions import LEVEL_FAILED_DELIVERIES
+from mayfly.cluster.versions import LEVEL_FAILED_DELIVERIES, LEVEL_HIGHEST
 from tests.cost.growth import SMALL, TIMES, is_bounded, is_linear
 from tests.cost.metered import MeteredCopy, source
 from tests.node.shard.driver import encode_settle_up_to
@@ -62,8 +62,8 @@ def modules() -> Modules:
 class World:
     """A shard, fed with entries."""
 
-    def __init__(self, restored: tuple[bytes, int, int] | None = None) -> None:
-        """``restored``: from a snapshot, at an index and a time."""
+    def __init__(self, restored: tuple[bytes, int, int] | None = None, level: int = LEVEL_HIGHEST) -> None:
+        """``restored``: from a snapshot, at an index and a time. ``level``: the one that it is told, 0 for none."""
         self.modules = modules()
         self.c = self.modules.commands
         self.shard = self.modules.shard.Shard(3, 1, BOUND, BOUND, BOUND, False, BOUND)
@@ -73,6 +73,8 @@ class World:
             data, self.index, self.time_ms = restored
             self.shard.restore(data)
             return
+        if level:
+            self.lead(self.c.encode_raise_level(level))
         self.create(BIG)
         self.create(BESIDE)
         self.attach(BESIDE, 1, prefetch=4)
@@ -946,15 +948,21 @@ GROWS: Final[dict[tuple[str, str], str]] = {
 
 
 @cache
-def burdened(burden: Burden, n: int) -> tuple[bytes, int, int]:
+def burdened(burden: Burden, n: int, level: int) -> tuple[bytes, int, int]:
     """A world with a burden, as a snapshot at an index and a time."""
-    world = World()
+    world = World(level=level)
     burden(world, n)
     return world.shard.snapshot(), world.index, world.time_ms
 
 
+def world_for(name: str, burden: Burden, n: int) -> World:
+    """A world with a burden, in which something is done."""
+    # One that was told a level looks at nothing when it hears of another.
+    return World(burdened(burden, n, 0 if name.startswith("RAISE_LEVEL") else LEVEL_HIGHEST))
+
+
 def cost(name: str, burden: Burden, n: int) -> int:
-    world = World(burdened(burden, n))
+    world = world_for(name, burden, n)
     measured = ACTS[name](world)
     return world.modules.copy.cost(measured)
 
@@ -975,6 +983,24 @@ def test_every_command_is_here() -> None:
     kinds, _, _ = source("mayfly/node/shard/commands.py").read_text(encoding="utf-8").partition("ANSWERING")
     there_are = set(re.findall(r"^([A-Z_]+): Final", kinds, re.MULTILINE))
     assert {name.partition(":")[0] for name in ACTS} == {NO_COMMAND, *there_are}
+
+
+ONLY_ASK: Final = frozenset({"NOOP: noop", "CROSS: cross"})
+
+
+@pytest.mark.parametrize("name", [name for name in ACTS if name != "no command: looks_of_the_leader"])
+def test_an_act_does_what_an_entry_without_it_does_not(name: str) -> None:
+    """Under some burden, so that it is not the cost of a no-op alone that is measured."""
+
+    def does_something(burden: Burden) -> bool:
+        with_it, without = world_for(name, burden, SMALL), world_for(name, burden, SMALL)
+        measured = ACTS[name](with_it)
+        ACTS[name](without)
+        measured()
+        without.entry(bytes((without.c.NOOP,)))
+        return bool(with_it.shard.snapshot() != without.shard.snapshot())
+
+    assert any(map(does_something, BURDENS)) == (name not in ONLY_ASK)
 
 
 # -- many in a row ----------------------------------------------------------------------------------------

@@ -5,6 +5,8 @@ speaks of, and what it says or stores is what the rule asks for. The other secti
 test_paper_snapshots and test_paper_clients; docs/raft-paper.md lists every rule with its tests.
 """
 
+from typing import Any
+
 import pytest
 
 from mayfly.cluster.raft import (
@@ -23,6 +25,12 @@ from mayfly.cluster.raft import (
 from simulation.cluster.memory_storage import MemoryStorage
 from tests.cluster.raft.simulated_group import SimulatedGroup
 from tests.cluster.raft.subject import Subject, entries_of
+
+
+def entries_in(kind: int, term: int) -> dict[str, Any]:
+    """What an append of a new leader has in it: with nothing before its entries there is one."""
+    return {"entries": entries_of([term], 1)} if kind == MessageType.APP else {}
+
 
 # Figure 2: persistent state.
 
@@ -94,7 +102,7 @@ def test_figure_2_append_entries_1_a_past_term_is_refused() -> None:
 @pytest.mark.parametrize("kind", [MessageType.APP, MessageType.HEARTBEAT])
 def test_figure_2_append_entries_1_the_leader_of_a_past_term_is_told_the_term(kind: int) -> None:
     subject = Subject(term=5, pre_vote=True, check_quorum=True)
-    told = subject.hears(kind, 2, 4)
+    told = subject.hears(kind, 2, 4, **entries_in(kind, 4))
     assert [(m.type, m.to, m.term) for m in told] == [(MessageType.APP_RESP, 2, 5)]
     leader = Subject(term=3, pre_vote=True, check_quorum=True)
     leader.node.campaign()
@@ -228,7 +236,7 @@ def test_section_5_1_a_higher_term_makes_a_follower_of_it(kind: int, state: int)
         subject.node.campaign()
     elif state == StateType.LEADER:
         subject.elect()
-    subject.hears(kind, 2, 9)
+    subject.hears(kind, 2, 9, **entries_in(kind, 9))
     raft = subject.node.raft
     assert (raft.state, raft.term) == (StateType.FOLLOWER, 9)
     assert raft.lead == (2 if kind != MessageType.VOTE else NO_LEADER)
@@ -286,7 +294,7 @@ def test_section_5_2_a_follower_that_hears_nothing_stands_for_election() -> None
 def test_section_5_2_hearing_from_the_leader_puts_the_election_off(kind: int) -> None:
     subject = Subject()
     for _ in range(60):
-        subject.hears(kind, 2, 1)
+        subject.hears(kind, 2, 1, **entries_in(kind, 1))
         subject.node.tick()
     assert subject.node.raft.state == StateType.FOLLOWER
 
@@ -317,7 +325,8 @@ def test_section_5_2_a_majority_of_all_decides(size: int, votes: list[bool], sta
     subject.node.campaign()
     subject.work()
     for voter, granted in enumerate(votes, 2):
-        subject.hears(MessageType.VOTE_RESP, voter, 1, reject=not granted)
+        # Who refuses says what it knows to be committed: here nothing.
+        subject.hears(MessageType.VOTE_RESP, voter, 1, reject=not granted, context=b"" if granted else bytes(16))
     assert subject.node.raft.state == state
 
 
@@ -344,7 +353,7 @@ def test_section_5_2_the_own_vote_counts_when_it_is_stored() -> None:
 def test_section_5_2_a_candidate_gives_way_to_the_leader_of_its_term(kind: int) -> None:
     subject = Subject()
     subject.node.campaign()
-    subject.hears(kind, 3, 1)
+    subject.hears(kind, 3, 1, **entries_in(kind, 1))
     assert (subject.node.raft.state, subject.node.raft.lead) == (StateType.FOLLOWER, 3)
 
 
@@ -443,7 +452,7 @@ def test_section_5_3_a_refused_append_is_repeated_further_back() -> None:
 
 def test_section_5_3_a_refusal_says_where_the_logs_may_agree() -> None:
     subject = Subject([1, 1, 2, 2, 2])
-    answer = subject.hears(MessageType.APP, 2, 9, index=7, log_term=1)[0]
+    answer = subject.hears(MessageType.APP, 2, 9, index=7, log_term=1, commit=1)[0]
     assert (answer.reject, answer.index, answer.reject_hint, answer.log_term) == (True, 7, 2, 1)
 
 

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import datetime
+from typing import get_args
 
 import msgspec
 import pytest
@@ -9,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mayfly.cluster.group.state_machine import BadCommand
+from mayfly.cluster.versions import LEVEL_HIGHEST
 from mayfly.node.catalog import (
     AddMember,
+    AddShards,
     AddVhost,
     Bind,
     Catalog,
@@ -18,6 +21,7 @@ from mayfly.node.catalog import (
     ClearGlobalParameter,
     ClearPermissions,
     ClearPolicy,
+    ClearTopicPermissions,
     DeclareExchange,
     DeclareQueue,
     DefinitionsLoaded,
@@ -28,19 +32,29 @@ from mayfly.node.catalog import (
     Done,
     FoundCluster,
     MalformedCommand,
+    MemberAway,
+    MemberBack,
     MemberGone,
+    MoveQueue,
     NodeLost,
     NodeStarted,
     PlaceGroup,
+    PlanGroups,
     PreferLeader,
     PutUser,
+    QueueMoved,
+    RaiseLevel,
     Refusal,
     RemoveMember,
     RemoveQueues,
     SetGlobalParameter,
+    SetLimit,
     SetPermissions,
     SetPolicy,
+    SetSwitch,
+    SetTopicPermissions,
     Unbind,
+    UpgradePassword,
     decode,
     encode,
 )
@@ -67,7 +81,7 @@ EVERY_COMMAND: list[CatalogCommand] = [
     NodeStarted(1, 7, "one", {"amqp": "127.0.0.1:5672"}),
     NodeLost(1, 7),
     FoundCluster(((1, "one", "a:1"), (2, "two", "b:1")), 3),
-    AddMember("three", "c:1", "data"),
+    AddMember("three", "c:1", "data", (1, LEVEL_HIGHEST)),
     RemoveMember("one"),
     MemberGone(1),
     PlaceGroup(1, ("one", "2")),
@@ -75,6 +89,30 @@ EVERY_COMMAND: list[CatalogCommand] = [
     SetPolicy("/", "p", "^a", {"message-ttl": 1, "overflow": "drop-head"}, -1, "queues", operator=True),
     ClearPolicy("/", "p", operator=True),
     DefinitionsLoaded("ab12"),
+    UpgradePassword("u", "scrypt$1$1$1$00$00", "scrypt$2$1$1$00$00"),
+    SetTopicPermissions("u", "/", "x", "^a", ""),
+    ClearTopicPermissions("u", "/", "x"),
+    SetLimit("user", "u", "max-channels", 3),
+    SetSwitch("/", "message-ttl", False),
+    RaiseLevel(LEVEL_HIGHEST, ((1, 7), (2, 7))),
+    MemberAway(1, 7),
+    MemberBack(1),
+    PlanGroups(1, ((1, (2, 1)),)),
+    AddShards(5),
+    MoveQueue("/", "q", 2),
+    QueueMoved(1, 1, 2),
+]
+
+WHAT_THEY_NAME: list[CatalogCommand] = [
+    FoundCluster(((1, "one", "a:1"), (2, "two", "b:1")), 2, LEVEL_HIGHEST),
+    NodeStarted(1, 7, "one", {"peer": "a:1"}, levels=(1, LEVEL_HIGHEST)),
+    NodeStarted(2, 7, "two", {"peer": "b:1"}, levels=(1, LEVEL_HIGHEST)),
+    AddVhost("v"),
+    PutUser("u", "scrypt$1$1$1$00$00"),
+    DeclareExchange("/", "x", "topic", durable=True, arguments={"alternate-exchange": "y"}),
+    DeclareExchange("/", "y"),
+    DeclareQueue("/", "q", durable=True, arguments={"x-message-ttl": 5, "b": b"\xff", "t": {"n": None}}),
+    SetGlobalParameter("n", 1),
 ]
 
 
@@ -86,8 +124,16 @@ def test_command_survives_its_encoding(command: CatalogCommand) -> None:
 
 @pytest.mark.parametrize("command", EVERY_COMMAND, ids=lambda command: type(command).__name__)
 def test_every_command_is_applied(command: CatalogCommand) -> None:
-    """No command of the union is without its handling."""
-    Catalog(4).apply(command, 1)
+    """No command of the union is without its handling: where what it names is there, it is not refused."""
+    catalog = Catalog(4)
+    if not isinstance(command, FoundCluster):
+        for before in WHAT_THEY_NAME:
+            assert not isinstance(catalog.apply(before, 1), Refusal), before
+    assert not isinstance(catalog.apply(command, 2), Refusal)
+
+
+def test_no_command_is_left_out() -> None:
+    assert {type(command) for command in EVERY_COMMAND} == set(get_args(CatalogCommand))
 
 
 @pytest.mark.parametrize(

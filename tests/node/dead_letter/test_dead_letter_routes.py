@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 from pamqp.commands import Basic
 
+from mayfly.cluster.versions import LEVEL_HIGHEST
 from mayfly.node.amqp.content import Content
-from mayfly.node.catalog import Bind, Catalog, DeclareExchange, DeclareQueue, QueueRecord, RemoveQueues
+from mayfly.node.catalog import Bind, Catalog, DeclareExchange, DeclareQueue, FoundCluster, QueueRecord, RemoveQueues
 from mayfly.node.dead_letter import DeadLetterDecision, DeadLetterRouter
+from mayfly.node.dead_letter.publisher_headers import as_stored
 from tests.node.amqp.contents import make_exchange_and_key
 from tests.node.amqp.headers import build_header
 
@@ -27,13 +29,15 @@ class Source:
 
 
 def message(exchange: str = "", key: str = "q", **properties: Any) -> Content:
-    header = build_header(Basic.Properties(**properties), 1)
+    """As its queue keeps it."""
+    header = as_stored(build_header(Basic.Properties(**properties), 1))
     return Content(make_exchange_and_key(exchange, key), header, b"m")
 
 
 @pytest.fixture
 def catalog() -> Catalog:
     catalog = Catalog(4)
+    catalog.apply(FoundCluster(((1, "n1", "h:1"),), 1, LEVEL_HIGHEST))
     for name in ("q", "dlq", "other"):
         catalog.apply(DeclareQueue("/", name, durable=True))
     return catalog

@@ -22,6 +22,7 @@ from mayfly.node.dead_letter import (
     origin_of,
     terms_of,
 )
+from mayfly.node.dead_letter.publisher_headers import as_stored
 from tests.node.amqp.contents import make_exchange_and_key
 from tests.node.amqp.headers import build_header
 
@@ -29,7 +30,7 @@ WRITER = DeathWriter()
 
 
 def message(**headers: Any) -> Content:
-    header = build_header(Basic.Properties(headers=headers or None), 1)
+    header = as_stored(build_header(Basic.Properties(headers=headers or None), 1))
     return Content(make_exchange_and_key("orders", "k"), header, b"m")
 
 

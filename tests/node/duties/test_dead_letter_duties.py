@@ -3,7 +3,8 @@
 import struct
 from collections.abc import Callable
 
-from mayfly.node.catalog import Bind, Catalog, DeclareQueue, QueueDeclared, QueueRecord
+from mayfly.cluster.versions import LEVEL_HIGHEST
+from mayfly.node.catalog import Bind, Catalog, DeclareQueue, FoundCluster, QueueDeclared, QueueRecord
 from mayfly.node.catalog.shard_settings import shard_settings
 from mayfly.node.duties.progress import AGAIN_MS
 from mayfly.node.duties.shard_duties import PARKED_REST_MS, ShardDuties
@@ -16,15 +17,23 @@ from tests.node.shard.driver import Driver
 DEATHS = 12_000
 
 
+def founded(level: int = LEVEL_HIGHEST) -> Catalog:
+    """The catalog of a cluster of one that began at this feature level; 0: of one from before there were levels."""
+    catalog = Catalog(1)
+    if level:
+        catalog.apply(FoundCluster(((1, "n1", "h:1"),), 1, level))
+    return catalog
+
+
 class Leader:
     """A shard with many deaths, and the duties; what they give waits in `given` until a test applies it."""
 
     is_waited_for = True
 
-    def __init__(self) -> None:
-        self.catalog = Catalog(1)
+    def __init__(self, level: int = LEVEL_HIGHEST) -> None:
+        self.catalog = founded(level)
         self.given: list[bytes] = []
-        self.driver = Driver(expiries=DEATHS)
+        self.driver = Driver(expiries=DEATHS, level=level)
         self.now_ms = 1_000_000
         arguments = {"x-message-ttl": 100, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
         self.dead = self.declare("dead", {})
@@ -151,7 +160,7 @@ class Parking(Leader):
     """A leader with more parked deaths than it looks at in one go; only the youngest has a route."""
 
     def __init__(self) -> None:
-        self.catalog = Catalog(1)
+        self.catalog = founded()
         self.given = []
         self.driver = Driver(expiries=DEATHS)
         self.now_ms = 1_000_000
@@ -212,7 +221,7 @@ class Burying(Leader):
     """A leader with two queues that have expired; what becomes of removals in the catalog is the test's to say."""
 
     def __init__(self) -> None:
-        self.catalog = Catalog(1)
+        self.catalog = founded()
         self.given = []
         self.driver = Driver()
         self.now_ms = 1_000_000
@@ -256,7 +265,7 @@ class Slow(Leader):
     """The deaths of a queue with keys and bindings that make each take long to route; the n-th key ends with "nx"."""
 
     def __init__(self, deaths: int, bound_by: str = "#") -> None:
-        self.catalog = Catalog(1)
+        self.catalog = founded()
         self.given = []
         self.driver = Driver(expiries=deaths)
         self.now_ms = 1_000_000

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
 
 from tests.node.http.real_node import Node
-from tests.waiting import wait_for
+from tests.waiting import BOUND_S, wait_for
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +84,14 @@ def test_the_checks_of_nagios(node: Node) -> None:
     assert {"recv_oct", "send_oct", "state"} <= read(node, "/api/connections")[0].keys()
     queue = read(node, "/api/queues/%2F/celery")
     assert {"messages", "messages_ready", "messages_unacknowledged", "consumers"} <= queue.keys()
+
+
+def test_who_has_no_login_is_told_the_realm_of_rabbitmq(node: Node) -> None:
+    """The checks of Nagios give their password to that realm alone."""
+    with pytest.raises(HTTPError) as refused:
+        urlopen(f"http://{node.address}/api/policies", timeout=BOUND_S)
+    assert refused.value.code == 401
+    assert refused.value.headers["WWW-Authenticate"] == 'Basic realm="RabbitMQ Management"'
 
 
 STEPS = [

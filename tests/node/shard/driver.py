@@ -1,13 +1,17 @@
 """Drives shards with entries as a replicated log would: several batches an entry, at any offset."""
 
 from collections.abc import Sequence
+from struct import pack
 
 from mayfly.cluster.group.sessions import SessionKey
+from mayfly.cluster.versions import LEVEL_HIGHEST
+from mayfly.node.content_header import EXPIRATION
 from mayfly.node.shard import commands
 from mayfly.node.shard.effects import ConsumerCancelled, Deliver
 from mayfly.node.shard.message import Message
 from mayfly.node.shard.settings import ShardQueueSettings, encode_terms
 from mayfly.node.shard.shard import Shard
+from tests.node.shard.declared import check_declared
 
 A: SessionKey = (1, 7)
 B: SessionKey = (2, 9)
@@ -56,9 +60,14 @@ class Entry:
 
 
 class Driver:
-    """A shard with its log, at a time that tests move by hand; led time moves with it unless told."""
+    """A shard with its log, at a time that tests move by hand; led time moves with it unless told.
 
-    def __init__(self, local_node: int = 1, expiries: int = 2000, deliveries: int = 10_000) -> None:
+    Its first entry says the feature level, that of a new cluster; with ``level`` 0 none does, as in the log of a
+    release from before there were levels."""
+
+    def __init__(
+        self, local_node: int = 1, expiries: int = 2000, deliveries: int = 10_000, level: int = LEVEL_HIGHEST
+    ) -> None:
         self.bounds = (expiries, deliveries)
         self.shard = Shard(3, local_node, expiries, deliveries)
         self.log: dict[int, Entry] = {}
@@ -67,6 +76,7 @@ class Driver:
         self.led_ms = 50_000
         self.released: list[int] = []
         self.effects: list[object] = []
+        self.untold_level = level
 
     def pass_ms(self, milliseconds: int) -> None:
         """Time goes on, with a leader."""
@@ -76,6 +86,9 @@ class Driver:
     def entry(self, *batches: Batch | Close) -> list[object]:
         """Apply one entry; the answers."""
         self.index += 1
+        if self.untold_level:
+            batches = ((LEADER, commands.encode_raise_level(self.untold_level)), *batches)
+            self.untold_level = 0
         entry = Entry(self.index, self.time_ms, self.led_ms, batches)
         self.log[self.index] = entry
         results = entry.apply(self.shard)
@@ -101,6 +114,7 @@ class Driver:
     def create(self, queue_id: int, **settings: object) -> None:
         """A queue called q<id>."""
         made = ShardQueueSettings(name=f"q{queue_id}", **settings)  # type: ignore[arg-type]
+        check_declared(made)
         self.run(commands.encode_create_queue(queue_id, made))
 
     def body(self, message: Message) -> str:
@@ -169,10 +183,20 @@ class Driver:
         return other
 
 
-def publish(body: str, *queue_ids: int, ttl_ms: int = -1) -> bytes:
-    """A PUBLISH with this body."""
+def content_header(body: bytes, ttl_ms: int = -1) -> bytes:
+    """The content header of a message with no properties but the expiration, as publishes store it."""
+    if ttl_ms < 0:
+        return pack(">HHQH", 60, 0, len(body), 0)
+    expiration = str(ttl_ms).encode()
+    return pack(">HHQHB", 60, 0, len(body), EXPIRATION, len(expiration)) + expiration
+
+
+def publish(body: str, *queue_ids: int, ttl_ms: int = -1, header: bytes = b"") -> bytes:
+    """A PUBLISH with this body, and the ``header`` that goes with it if none is given."""
     parts: list[bytes] = []
-    size = commands.encode_publish(parts, queue_ids or (1,), ttl_ms, b"\x00\x01q", b"head", body.encode())
+    octets = body.encode()
+    header = header or content_header(octets, ttl_ms)
+    size = commands.encode_publish(parts, queue_ids or (1,), ttl_ms, b"\x00\x01q", header, octets)
     encoded = b"".join(parts)
     assert len(encoded) == size
     return encoded
@@ -193,6 +217,7 @@ def attach(
 
 def update_queue(queue_id: int, settings: ShardQueueSettings) -> bytes:
     """UPDATE_QUEUES for one queue, whose names stay what they are."""
+    check_declared(settings)
     return commands.encode_update_queues(encode_terms(settings), (queue_id,))
 
 

@@ -11,10 +11,12 @@ from mayfly.node.shard.message import Message
 from mayfly.node.shard.outbox import LETTER, MANIFEST, Lane, item_kind
 from mayfly.node.shard.settings import ShardQueueSettings
 from mayfly.node.shard.shard import Shard
-from tests.node.shard.driver import A, Batch, Close, Entry
+from tests.node.shard.declared import check_declared
+from tests.node.shard.driver import A, Batch, Close, Entry, content_header
 
 KEY = b"\x00\x01k"
-HEADER = b"h" * 14
+HEADER = content_header(b"")
+"""Of no particular size of body: nobody looks at that."""
 
 
 class MovingShard:
@@ -96,7 +98,9 @@ class MovingShards:
     def create(self, queue: int, shard: int, **settings: object) -> None:
         """A queue in a shard."""
         self.home[queue] = shard
-        self.run(shard, commands.encode_create_queue(queue, ShardQueueSettings(name=f"q{queue}", **settings)))  # type: ignore[arg-type]
+        made = ShardQueueSettings(name=f"q{queue}", **settings)  # type: ignore[arg-type]
+        check_declared(made)
+        self.run(shard, commands.encode_create_queue(queue, made))
 
     def publish(self, shard: int, queue: int, *bodies: str, ttl_ms: int = -1) -> None:
         """Publish to a queue where a node thinks that it is."""

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pamqp.commands import Basic
 
+from mayfly.cluster.versions import LEVEL_HIGHEST
 from mayfly.node.shard import commands
 from mayfly.node.shard.commands import LetterContent, RouteDecision
 from mayfly.node.shard.effects import ConsumerCancelled, Deliver
@@ -66,11 +67,11 @@ SETTINGS: list[dict[str, Any]] = [
     {"max_priority": 3, "message_ttl_ms": 20, "dead_letter_exchange": "dlx", "delivery_limit": 2},
     {"max_priority": 1, "max_length": 2},
     {"max_priority": 2, "max_length": 2, "overflow": "reject-publish", "expires_ms": 30},
-    {"max_priority": 3, "default_priority": 2, "message_ttl_ms": 20, "dead_letter_exchange": "dlx"},
-    {"max_priority": 2, "default_priority": 1, "max_length": 2, "expires_ms": 30},
+    {"max_priority": 31, "default_priority": 4, "message_ttl_ms": 20, "dead_letter_exchange": "dlx"},
+    {"max_priority": 31, "default_priority": 4, "max_length": 2, "expires_ms": 30},
     {"message_ttl_ms": 15, "ttl_dialect": "lavinmq", "ttl_retroactive": True, "dead_letter_exchange": "dlx"},
     {"message_ttl_ms": 0, "ttl_dialect": "lavinmq", "ttl_retroactive": True, "delivery_limit": 2, "expires_ms": 30},
-    {"ttl_dialect": "lavinmq", "max_length": 2, "delivery_limit": 1},
+    {"ttl_dialect": "lavinmq", "ttl_retroactive": True, "max_length": 2, "delivery_limit": 1},
     {"message_ttl_ms": 10, "ttl_dialect": "ottermq", "dead_letter_exchange": "dlx", "delivery_limit": 2},
     {"ttl_dialect": "ottermq", "max_length": 2, "max_priority": 2, "expires_ms": 25},
     {"message_ttl_ms": 15, "ttl_retroactive": True, "dead_letter_exchange": "dlx"},
@@ -116,7 +117,7 @@ STEP = st.one_of(
     st.tuples(st.just("retry"), st.integers(1, 9)),
     st.tuples(st.just("drop parked"), st.integers(1, 9)),
     st.tuples(st.just("tick")),
-    st.tuples(st.just("raise level"), st.integers(4, 6)),
+    st.tuples(st.just("raise level"), st.sampled_from([4, 5, 6, LEVEL_HIGHEST])),
     st.tuples(st.just("expire queue"), QUEUES, st.integers(1, 4)),
 )
 ENTRIES = st.lists(
@@ -515,7 +516,7 @@ def test_c1_any_commands_do_what_the_rules_say_on_every_replica(
     """RULES C1, C4, T4-T10, T13, L2-L5, L11, D2, D6-D9, Q1: the model after every entry, with timers, live entries."""
     run = Run()
     if is_new:
-        run.entry([("raise level", 5)])
+        run.entry([("raise level", LEVEL_HIGHEST)])
     run.entry([("create", (1, 7), queue, kinds[queue]) for queue in range(1, 5)])
     for passed, led, restore, steps in entries:
         run.now += passed

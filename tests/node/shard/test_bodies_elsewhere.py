@@ -7,7 +7,7 @@ import pytest
 from mayfly.node.shard import commands
 from mayfly.node.shard.errors import ShardError
 from tests.node.readings import statistics_of
-from tests.node.shard.driver import A, Driver
+from tests.node.shard.driver import A, Driver, content_header
 
 KEY = b"\0\1q"
 BODY = bytes(100)
@@ -15,7 +15,7 @@ BODY = bytes(100)
 
 def published(body: bytes = BODY) -> bytes:
     parts: list[bytes] = []
-    commands.encode_publish(parts, [1], commands.NO_TTL, KEY, b"header", body)
+    commands.encode_publish(parts, [1], commands.NO_TTL, KEY, content_header(body), body)
     return b"".join(parts)
 
 
@@ -46,9 +46,9 @@ def test_a_message_counts_with_the_body_that_is_elsewhere(driver: Driver) -> Non
 
 
 def test_j2_so_does_one_with_a_ttl_in_streams(driver: Driver) -> None:
-    driver.create(2, is_stream=True)
+    driver.create(2, is_stream=True, ttl_retroactive=True)
     parts: list[bytes] = []
-    commands.encode_publish_kept(parts, [2, 1], commands.NO_TTL, KEY, b"header", BODY, None, 5_000)
+    commands.encode_publish_kept(parts, [2, 1], commands.NO_TTL, KEY, content_header(BODY), BODY, None, 5_000)
     apply_without(driver, b"".join(parts), len(BODY), len(BODY))
     assert driver.ready(1) == driver.ready(2) == 1
     driver.pass_ms(5_000)

@@ -18,7 +18,7 @@ from mayfly.node.shard import commands
 from mayfly.node.shard.commands import ACK, LetterContent, RouteDecision
 from mayfly.node.shard.errors import BrokenInvariant, ShardError
 from mayfly.node.shard.packing import pack_numbers, pack_signed, unpack_numbers, unpack_signed
-from mayfly.node.shard.settings import ShardQueueSettings, decode_settings, encode_settings
+from mayfly.node.shard.settings import ShardQueueSettings, decode_settings, encode_settings, encode_terms
 from mayfly.node.shard.shard import Shard
 from tests.cluster.group.own_sessions import told_by_replica
 from tests.node.readings import statistics_of
@@ -131,7 +131,7 @@ def test_bad_batches_settles_and_settings() -> None:
         commands.SETTINGS_HEAD.pack(commands.CREATE_QUEUE, 3, 9) + b"abc",
         commands.TERMS_HEAD.pack(commands.UPDATE_QUEUES, 3, 1) + b"abc" + commands.NUMBER.pack(1),
         commands.TERMS_HEAD.pack(commands.UPDATE_QUEUES, 3, 2) + b"abc" + commands.NUMBER.pack(1),
-        update_queue(1, ShardQueueSettings(overflow="other")),
+        commands.encode_update_queues(encode_terms(ShardQueueSettings(overflow="other")), (1,)),
         commands.encode_transfer(5, 1, 0, []),
     ):
         before = driver.shard.digest()

@@ -18,17 +18,19 @@ from mayfly.node.shard.commands import (
 from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.shard import Shard
 from tests.node.readings import statistics_of
-from tests.node.shard.driver import Driver, attach, publish
+from tests.node.shard.driver import Driver, attach, content_header, publish
 
 
-def content(body: str) -> LetterContent:
+def content(body: str, header: bytes = b"") -> LetterContent:
     """New content of a dead letter."""
-    return LetterContent(b"\x03dlx\x01k", b"header with x-death", body.encode())
+    return LetterContent(b"\x03dlx\x01k", header or content_header(body.encode()), body.encode())
 
 
-def routed(sequence: int, body: str, local: list[int], remote: list[tuple[int, int]]) -> RouteDecision:
+def routed(
+    sequence: int, body: str, local: list[int], remote: list[tuple[int, int]], header: bytes = b""
+) -> RouteDecision:
     """A decision with targets."""
-    return RouteDecision(sequence, ROUTED, local, remote, content(body))
+    return RouteDecision(sequence, ROUTED, local, remote, content(body, header))
 
 
 def with_deaths(count: int, **settings: object) -> Driver:
@@ -85,7 +87,7 @@ def test_d6_same_shard_one_entry_moves_it() -> None:
     assert driver.shard.unrouted(9) == []
     message = driver.get_message(2)
     assert message is not None
-    assert driver.content(message) == b"\x03dlx\x01kheader with x-deathn0"
+    assert driver.content(message) == b"\x03dlx\x01k" + content_header(b"n0") + b"n0"
     assert (message.enqueued_ms, message.deadline_ms, message.delivery_count) == (driver.time_ms, -1, 0)
     assert driver.drain(3) == ["n0", "n1"]
     assert list(driver.shard.live_entries()) == []

@@ -10,12 +10,14 @@ from mayfly.node.shard import commands
 from mayfly.node.shard.outbox import DUE
 from mayfly.node.shard.shard import Shard
 from tests.node.readings import statistics_of
-from tests.node.shard.driver import Driver
+from tests.node.shard.driver import Driver, content_header
 from tests.node.shard.moving_shards import MovingShards
 
 Q: Final = 7
 TARGET: Final = 8
-SETTINGS: Final = {"delays": True, "allow_schedule": True, "dead_letter_exchange": "later"}
+KEY: Final = b"\x02q7\x01k"
+SETTINGS: Final = {"delays": True, "allow_schedule": True, "dead_letter_exchange": f"q{Q}"}
+"""The queue of a delayed exchange has its name."""
 
 
 @pytest.fixture
@@ -29,7 +31,8 @@ def driver() -> Driver:
 def publish(driver: Driver, body: str, after_ms: int, ttl_ms: int = -1) -> None:
     parts: list[bytes] = []
     due = (commands.AFTER, after_ms)
-    commands.encode_publish_later(parts, [Q], ttl_ms, b"\x05later\x01k", b"header", body.encode(), due)
+    octets = body.encode()
+    commands.encode_publish_later(parts, [Q], ttl_ms, KEY, content_header(octets, ttl_ms), octets, due)
     driver.run(*parts)
 
 
@@ -42,7 +45,7 @@ def bodies(driver: Driver) -> list[str]:
 
 
 def route(driver: Driver, sequence: int, body: str) -> None:
-    content = commands.LetterContent(b"\x05later\x01k", b"header", body.encode())
+    content = commands.LetterContent(KEY, content_header(body.encode()), body.encode())
     decision = commands.RouteDecision(sequence, commands.ROUTED, [TARGET], (), content)
     driver.lead(commands.encode_route([decision]))
 

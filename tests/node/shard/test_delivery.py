@@ -4,6 +4,7 @@ import gc
 
 import pytest
 
+from mayfly.cluster.versions import LEVEL_FAILED_DELIVERIES, LEVEL_HIGHEST
 from mayfly.node.shard import commands
 from mayfly.node.shard.commands import (
     ACK,
@@ -22,7 +23,7 @@ from mayfly.node.shard.effects import Deliver
 from mayfly.node.shard.results import Attached, Detached, GetResult, Gone, Refused
 from mayfly.node.shard.shard import Shard
 from tests.node.readings import statistics_of
-from tests.node.shard.driver import A, B, Close, Driver, attach, encode_settle_up_to, noop, publish
+from tests.node.shard.driver import A, B, Close, Driver, attach, content_header, encode_settle_up_to, noop, publish
 
 
 def numbered(count: int, queue_id: int = 1, first: int = 0) -> bytes:
@@ -44,7 +45,7 @@ def test_delivery_in_order_with_ids_from_one_in_one_effect() -> None:
         3,
     )
     assert not effect.messages[0].redelivered
-    assert driver.content(effect.messages[1]) == b"\x00\x01qhead1"
+    assert driver.content(effect.messages[1]) == b"\x00\x01q" + content_header(b"1") + b"1"
     driver.run(numbered(2, first=3))
     assert driver.deliveries() == [(5, number + 1, str(number)) for number in range(5)]
 
@@ -182,7 +183,7 @@ def test_only_the_single_active_consumer_gets_messages() -> None:
     """Golden queue.single_active_consumer: the next takes over on cancel, the highest priority first."""
     driver = Driver()
     driver.create(1, single_active_consumer=True)
-    driver.run(attach(1, 5, no_ack=True), attach(1, 6, no_ack=True), attach(1, 7, no_ack=True, priority=1))
+    driver.run(attach(1, 5, no_ack=True, priority=1), attach(1, 6, no_ack=True), attach(1, 7, no_ack=True, priority=1))
     driver.run(numbered(4))
     assert {consumer for consumer, _, _ in driver.deliveries()} == {5}
     driver.shard.restore(driver.shard.snapshot())
@@ -240,16 +241,21 @@ def test_what_a_closed_channel_held_comes_back_first_and_redelivered() -> None:
     assert seen == [("0", True), ("2", True), ("3", False), ("4", False)]
 
 
-def test_golden_requeue_position_without_delivery_limit() -> None:
-    """Golden queue.requeue_position: one by one to the back."""
-    driver = Driver()
+@pytest.mark.parametrize(
+    ("level", "order"),
+    [(LEVEL_FAILED_DELIVERIES - 1, ["3", "4", "1", "0", "2"]), (LEVEL_HIGHEST, ["1", "0", "2", "3", "4"])],
+)
+def test_requeue_position_without_delivery_limit(level: int, order: list[str]) -> None:
+    """As with a limit, as recorded of RabbitMQ 4.3.6; below the level one by one to the back, as of 3.10.8 (golden
+    queue.requeue_position)."""
+    driver = Driver(level=level)
     driver.create(1)
     driver.run(numbered(5))
     for _ in range(3):
         driver.get(1, no_ack=False)
     for delivery_id in (2, 1, 3):
         driver.run(encode_settle(1, 99, REQUEUE, [delivery_id]))
-    assert driver.drain(1) == ["3", "4", "1", "0", "2"]
+    assert driver.drain(1) == order
 
 
 def test_requeue_position_with_a_delivery_limit() -> None:
@@ -338,9 +344,8 @@ def test_effects_are_for_the_local_node_only_and_state_is_the_same() -> None:
 
 
 def test_a_lost_node_gives_back_and_others_go_on() -> None:
-    """RULES T4: what its consumers and gets held comes back in order of attach, then is delivered to the
-    others.
-    """
+    """RULES T4, Q1: what its consumers and gets held comes back in order of attach, then is delivered to the others; of
+    no delivery is known that it failed."""
     driver = Driver()
     driver.create(1)
     driver.create(2)
@@ -351,7 +356,8 @@ def test_a_lost_node_gives_back_and_others_go_on() -> None:
     assert driver.ready(2) == 1
     assert driver.shard.queue_statistics(1).consumers == 1  # type: ignore[union-attr]
     other = driver.replay(2).take_effects()
-    assert [m.delivery_count for e in other if isinstance(e, Deliver) for m in e.messages] == [0, 0, 1, 1]
+    messages = [message for effect in other if isinstance(effect, Deliver) for message in effect.messages]
+    assert [(message.acquired_count, message.delivery_count) for message in messages] == [(0, 0)] * 2 + [(1, 0)] * 2
     assert driver.shard._state.sessions.keys() == {B}
 
 
@@ -505,7 +511,7 @@ def test_consumers_that_waited_side_by_side_are_freed_when_they_go(end: str) -> 
 def test_the_next_single_active_consumer_is_found_after_thousands_that_came_and_went() -> None:
     driver = Driver()
     driver.create(1, single_active_consumer=True)
-    driver.run(attach(1, 1), attach(1, 2, priority=1), attach(1, 3, priority=1))
+    driver.run(*(attach(1, number, priority=2) for number in (1, 2, 3)))
     for number in range(10, 500):
         driver.run(attach(1, number, priority=number % 3), encode_detach(1, number, True))
     queue = driver.shard.queue(1)

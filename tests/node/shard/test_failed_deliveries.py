@@ -20,7 +20,7 @@ from mayfly.node.shard.packed import COLUMNS, COLUMNS_WITHOUT_ACQUIRED
 from mayfly.node.shard.settings import ShardQueueSettings
 from mayfly.node.shard.shard import Shard
 from tests.node.duties.test_dead_letter_duties import Leader
-from tests.node.shard.driver import A, Close, Driver, attach, encode_settle_up_to, publish, update_queue
+from tests.node.shard.driver import A, Close, Driver, attach, content_header, encode_settle_up_to, publish, update_queue
 from tests.node.shard.test_dead_letters import routed
 from tests.node.shard.test_snapshot import everything
 
@@ -30,9 +30,7 @@ BELOW, THERE = False, True
 
 def driver_at(level: bool, **settings: object) -> Driver:
     """A shard with queue 1, told the level or not."""
-    driver = Driver(deliveries=50_000)
-    if level:
-        driver.lead(RAISE)
+    driver = Driver(deliveries=50_000, level=LEVEL_FAILED_DELIVERIES if level else 0)
     driver.create(1, **settings)
     return driver
 
@@ -134,7 +132,8 @@ def test_q1_a_dead_letter_of_a_failed_delivery_is_redelivered(outcomes: list[int
     assert (here.redelivered, here.acquired_count) == (marked, DELIVERED_ELSEWHERE if marked else 0)
     (lane,) = driver.shard.lanes()
     content = content_of(driver.log[lane.items[0].index].data, lane.items[0])
-    transfer = commands.encode_transfer(3, 1, 1, [content, commands.LetterContent(b"\x00\x01k", b"head", b"plain")])
+    plain = commands.LetterContent(b"\x00\x01k", content_header(b"plain"), b"plain")
+    transfer = commands.encode_transfer(4, 1, 1, [content, plain])
     assert transfer[0] == (commands.TRANSFER_MARKED if marked else commands.TRANSFER)
     other = driver_at(level)
     other.lead(transfer)
@@ -150,7 +149,7 @@ def test_q1_a_dead_letter_of_a_failed_delivery_is_redelivered(outcomes: list[int
 
 def test_c1_logs_of_before_mean_what_they_did() -> None:
     """RULES C1: the state of a log without the new words, byte for byte as releases before level 5 have it."""
-    driver = everything()
+    driver = everything(0, b"head")
     state = driver.shard.snapshot()
     assert sha256(state).hexdigest() == "8651890785b65abe88e5c9c9535b8e6b0c745cdd6e6051ac27cffa37ce3ddcda"
     assert msgspec.msgpack.decode(state)[0] == SHARD_SNAPSHOT_WITHOUT_LEVEL
@@ -158,7 +157,7 @@ def test_c1_logs_of_before_mean_what_they_did() -> None:
 
 def test_c1_a_shard_is_told_the_level_once_and_its_snapshot_says_it() -> None:
     """RULES C1: lower levels change nothing; what was restored goes on the same."""
-    driver = everything()
+    driver = everything(0)
     driver.lead(commands.encode_raise_level(LEVEL_FAILED_DELIVERIES - 1))
     assert msgspec.msgpack.decode(driver.shard.snapshot())[0] == SHARD_SNAPSHOT_WITHOUT_LEVEL
     driver.lead(RAISE, RAISE, commands.encode_raise_level(1))
@@ -206,7 +205,8 @@ def test_c1_new_words_mean_the_old_ones_to_a_shard_that_was_not_told_of_them(bef
 def test_c1_a_mark_does_not_count_before_the_shard_that_it_comes_to_is_told() -> None:
     """RULES C1, D6: the shard that it comes from may be told first."""
     driver = driver_at(BELOW)
-    driver.lead(commands.encode_transfer(3, 1, 1, [commands.LetterContent(b"\x00\x01k", b"head", b"x", True)]))
+    letter = commands.LetterContent(b"\x00\x01k", content_header(b"x"), b"x", True)
+    driver.lead(commands.encode_transfer(4, 1, 1, [letter]))
     other = Shard(3, 1)
     other.restore(driver.shard.snapshot())
     driver.lead(RAISE)
@@ -256,7 +256,7 @@ def test_a_damaged_level_is_refused() -> None:
 
 
 def test_a_shard_is_told_the_level_of_the_catalog_until_it_has_it() -> None:
-    leader = Leader()
+    leader = Leader(level=0)
     state = leader.catalog._state
     for level in range(1, LEVEL_FAILED_DELIVERIES):
         state.level = level

@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import pytest
 
+from mayfly.cluster.versions import LEVEL_FAILED_DELIVERIES, LEVEL_HIGHEST
 from mayfly.node.shard import commands
 from mayfly.node.shard.commands import REQUEUE, RETURN, UNSENT
 from mayfly.node.shard.settings import ShardQueueSettings
@@ -29,8 +30,8 @@ PER_ENTRY = 10
 class Stepping(Driver):
     """A shard that deals with ten returns an entry, and its replica that is restored after each."""
 
-    def __init__(self, **settings: object) -> None:
-        super().__init__()
+    def __init__(self, level: int = LEVEL_HIGHEST, **settings: object) -> None:
+        super().__init__(level=level)
         self.shard = self.new_shard(1)
         self.other = self.new_shard(2)
         self.create(1, **settings)
@@ -73,7 +74,8 @@ WAYS = {
 
 @pytest.mark.parametrize("way", WAYS)
 def test_what_comes_back_is_next_in_its_order(way: str) -> None:
-    """RULES T4: before what was never delivered, each a delivery more, for a consumer that attaches at once."""
+    """RULES T4, Q1: before what was never delivered, each a delivery more, for a consumer that attaches at once; a
+    failed one, unless that is not known."""
     driver = Stepping()
     names = driver.hold()
     driver.run(commands.encode_flow(1, 5, False), publish("new", 1))
@@ -89,9 +91,10 @@ def test_what_comes_back_is_next_in_its_order(way: str) -> None:
     for expected in [*names, "new", "newer"]:
         message = driver.get_message(1)
         assert message is not None
-        taken.append((driver.body(message), message.delivery_count))
-        assert message.delivery_count == (expected in names and way != "unsent")
-    assert [name for name, _ in taken] == [*names, "new", "newer"]
+        taken.append(driver.body(message))
+        assert message.acquired_count == (expected in names and way != "unsent")
+        assert message.delivery_count == (expected in names and way not in ("unsent", "session"))
+    assert taken == [*names, "new", "newer"]
     assert not driver.returning and not driver.shard.live_entries()
 
 
@@ -114,13 +117,15 @@ def test_entries_that_follow_deal_with_it_in_steps() -> None:
     assert driver.ready(1) == COUNT + 1
 
 
-def test_what_is_requeued_to_the_back_is_before_what_is_published_later() -> None:
-    driver = Stepping()
+@pytest.mark.parametrize("level", [LEVEL_FAILED_DELIVERIES - 1, LEVEL_HIGHEST])
+def test_what_is_requeued_is_before_what_is_published_later(level: int) -> None:
+    """Without a limit: at the back below the level at which returns are told apart, and then before all others."""
+    driver = Stepping(level)
     names = driver.hold()
     driver.run(commands.encode_flow(1, 5, False), publish("before", 1))
     driver.run(encode_settle_up_to(1, 5, REQUEUE, COUNT), publish("after", 1))
     assert driver.returning
-    assert driver.drain(1) == ["before", *names, "after"]
+    assert driver.drain(1) == ([*names, "before"] if level == LEVEL_HIGHEST else ["before", *names]) + ["after"]
 
 
 def test_what_is_delivered_later_stays_held() -> None:

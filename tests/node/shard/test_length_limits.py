@@ -24,7 +24,7 @@ from mayfly.node.shard.room import Room
 from mayfly.node.shard.settings import ShardQueueSettings, decode_settings, encode_settings
 from mayfly.node.shard.shard import Shard
 from tests.node.readings import statistics_of
-from tests.node.shard.driver import A, Driver, attach, noop, publish, update_queue
+from tests.node.shard.driver import A, Driver, attach, content_header, noop, publish, update_queue
 
 REJECT = {"overflow": "reject-publish"}
 REJECT_DLX = {"overflow": "reject-publish-dlx"}
@@ -43,7 +43,7 @@ def deaths(driver: Driver) -> list[tuple[str, str]]:
 
 
 def dead_letters(*bodies: str) -> list[LetterContent]:
-    return [LetterContent(b"\x00\x01q", b"dead", body.encode()) for body in bodies]
+    return [LetterContent(b"\x00\x01q", content_header(body.encode()), body.encode()) for body in bodies]
 
 
 # -- drop-head

@@ -41,7 +41,7 @@ def test_t4_deadline_is_fixed_at_enqueue_and_survives_requeue_and_restart() -> N
     driver.shard.restore(driver.shard.snapshot())
     message = driver.get_message(1, no_ack=False)
     assert message is not None
-    assert (message.deadline_ms, message.delivery_count) == (deadline, 3)
+    assert (message.deadline_ms, message.acquired_count, message.delivery_count) == (deadline, 3, 2)
     driver.run(encode_settle(1, 99, REQUEUE, [1]))
     driver.pass_ms(799)
     driver.tick()

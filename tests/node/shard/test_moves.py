@@ -6,6 +6,7 @@ from random import Random
 import pytest
 from pamqp.commands import Basic
 
+from mayfly.cluster.versions import LEVEL_QUEUE_MOVES
 from mayfly.node.shard import commands
 from mayfly.node.shard.commands import ACK, GIVE_BACK, KEPT, REJECT, REQUEUE, LetterContent, RouteDecision
 from mayfly.node.shard.departing import take_in_lane
@@ -477,7 +478,7 @@ def test_a_queue_that_was_deleted_does_not_come_back() -> None:
 
 
 def test_below_its_level_a_shard_moves_nothing() -> None:
-    driver = Driver()
+    driver = Driver(level=LEVEL_QUEUE_MOVES - 1)
     driver.create(Q)
     before = driver.shard.digest()
     driver.lead(commands.encode_move_out(Q, 2))

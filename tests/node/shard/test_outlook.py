@@ -1,7 +1,7 @@
 """Forecasts and dry runs say what then happens (RULES R2, R3), in the shard."""
 
 from collections.abc import Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,6 +12,7 @@ from mayfly.node.shard.outlook import NO_LEASE, Outlook, outlook_steps
 from mayfly.node.shard.settings import ShardQueueSettings
 from mayfly.node.shard.shard import Shard
 from mayfly.node.shard.trial import Trial, trial_steps
+from tests.node.shard.declared import check_declared
 from tests.node.shard.driver import A, B, Close, Driver, attach, publish, update_queue
 from tests.node.shard.test_schedules import later
 from tests.node.shard.test_stream_ttls import kept
@@ -142,7 +143,7 @@ def test_r2_a_lease_of_empty_queues_waits_for_the_last_message() -> None:
 def test_r2_what_waits_for_a_delayed_exchange_is_due_and_dies_of_nothing() -> None:
     """R2, S1."""
     driver = Driver()
-    driver.create(1, allow_schedule=True, delays=True, dead_letter_exchange="later")
+    driver.create(1, allow_schedule=True, delays=True, dead_letter_exchange="q1")
     driver.run(later("a", after_ms=20, ttl_ms=10), later("b", after_ms=500))
     found = outlook(driver)
     assert (found.due, found.expire) == ([1, 1, 2], [0, 0, 0])
@@ -194,8 +195,19 @@ publishes = st.lists(
     max_size=14,
 )  # fmt: skip
 maybe = st.one_of(st.none(), st.integers(1, 250))
+
+
+def told(*, ttl_dialect: str, ttl_retroactive: bool, retry_ways: int, **values: Any) -> ShardQueueSettings:
+    """What a shard is told: in LavinMQ's way a TTL always counts for what is queued."""
+    retries = {key: values.pop(key) for key in ("retry_min_ms", "retry_max_ms")}
+    if retry_ways:
+        values.update(retries, retry_ways=retry_ways, retry_counts_all=True)
+    ttl_retroactive = ttl_retroactive or ttl_dialect == "lavinmq"
+    return ShardQueueSettings(ttl_dialect=ttl_dialect, ttl_retroactive=ttl_retroactive, **values)
+
+
 terms = st.builds(
-    ShardQueueSettings,
+    told,
     message_ttl_ms=st.one_of(st.none(), st.integers(0, 250)),
     expires_ms=maybe,
     ttl_retroactive=st.booleans(),
@@ -215,6 +227,7 @@ def some_queue(own: ShardQueueSettings, course: "list[bytes | int | str]") -> Dr
     """A shard with a queue to which all that has happened."""
     driver = Driver()
     small_pieces(driver)
+    check_declared(own)
     driver.run(commands.encode_create_queue(1, own))
     for step in course:
         if isinstance(step, bytes):

@@ -1,6 +1,7 @@
 """Messages that recur (RULES S6), in the shard."""
 
 import random
+from typing import Final
 
 import pytest
 from hypothesis import given, settings
@@ -56,6 +57,13 @@ def due_times(driver: Driver, queue_id: int = 1) -> list[int]:
         return []
     waiting = queue.schedule.behind(-1, 1 << 48, 100)
     return [-1 if each.enqueued_ms >= UNDECIDED_MS else each.enqueued_ms - driver.time_ms for each in waiting]
+
+
+RETRIES: Final[dict[str, object]] = {
+    "allow_schedule": True, "retry_ways": 6, "retry_min_ms": 1000, "retry_max_ms": 1000, "retry_multiplier": 1,
+    "retry_counts_all": True,
+}  # fmt: skip
+"""What a queue is told that retries each time after a second."""
 
 
 def check_replica(driver: Driver) -> None:
@@ -211,8 +219,8 @@ def test_s6_two_pauses_shortly_behind_each_other_are_one(driver: Driver) -> None
 def test_s6_pauses_are_known_from_their_level_on() -> None:
     """Older releases have to read the snapshots of a shard before that."""
     for level, version in ((LEVEL_SCHEDULES - 1, None), (LEVEL_SCHEDULES, SHARD_SNAPSHOT_WITH_SPECIAL_ROWS)):
-        driver = Driver()
-        driver.lead(commands.encode_raise_level(level))
+        driver = Driver(level=level)
+        driver.run(publish("x", 9))
         outage(driver, 5000)
         driver.run(publish("x", 9))
         assert (driver.shard.snapshot()[1] == SHARD_SNAPSHOT_WITH_SPECIAL_ROWS) is (version is not None)
@@ -343,7 +351,7 @@ def test_s6_a_full_queue_that_drops_lets_go_of_what_came_first(driver: Driver) -
 
 def test_s6_what_comes_back_waits_for_its_retry_beside_it(driver: Driver) -> None:
     """S5, S6: with the same time and content the two stand at one place."""
-    driver.create(2, allow_schedule=True, retry_ways=6, retry_min_ms=1000, retry_max_ms=1000, retry_multiplier=1)
+    driver.create(2, **RETRIES)
     driver.run(attach(2, 7), recurs("a", 2, every_s=1))
     driver.pass_ms(1000)
     driver.tick()
@@ -536,7 +544,7 @@ def test_s6_retries_at_one_place_in_a_run_and_among_the_young_come() -> None:
     """What comes of one message has one content, so its retries that are due together are told apart by nothing."""
     driver = Driver()
     driver.shard = Shard(3, 1, messages_per_piece=4)
-    driver.create(2, allow_schedule=True, retry_ways=6, retry_min_ms=1000, retry_max_ms=1000, retry_multiplier=1)
+    driver.create(2, **RETRIES)
     driver.run(attach(2, 7), recurs("a", 2, every_s=1))
     driver.pass_ms(5000)
     for _ in range(6):

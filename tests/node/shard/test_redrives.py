@@ -27,7 +27,7 @@ from mayfly.node.shard.redrive_commands import (
 from mayfly.node.shard.redrive_scan import _place_behind, ahead_of
 from mayfly.node.shard.results import IN_USE, NO_REDRIVE, NOT_READY, Gone, Moved, RedriveState, Refused
 from mayfly.node.shard.shard import Shard
-from tests.node.shard.driver import LEADER, A, Driver
+from tests.node.shard.driver import LEADER, A, Driver, content_header
 from tests.node.shard.test_recurring import recurs
 
 DEAD, WORK, OTHER = 1, 2, 3
@@ -62,7 +62,8 @@ class Redriver:
         return answer
 
     def redriven(self, message: Message) -> Redriven:
-        content = LetterContent(b"\0\1k", b"h", self.driver.body(message).encode())
+        octets = self.driver.body(message).encode()
+        content = LetterContent(b"\0\1k", content_header(octets), octets)
         return Redriven(message.index, message.offset, message.enqueued_ms, self.local, self.remote, content)
 
     def command(self, wants: Wants = anything) -> bytes:
@@ -111,7 +112,7 @@ def filled(count: int, **settings: object) -> Driver:
 
 def publication(queue: int, body: int) -> bytes:
     parts: list[bytes] = []
-    commands.encode_publish(parts, (queue,), -1, b"\0\1k", b"h", b"%d" % body)
+    commands.encode_publish(parts, (queue,), -1, b"\0\1k", content_header(b"%d" % body), b"%d" % body)
     return b"".join(parts)
 
 
@@ -229,7 +230,8 @@ def test_t5_what_is_past_its_deadline_expires_instead() -> None:
     driver.create(WORK)
     parts: list[bytes] = []
     for number, ttl_ms in enumerate((500, -1)):
-        commands.encode_publish(parts, (DEAD,), ttl_ms, b"\0\1k", b"h", b"%d" % number)
+        octets = b"%d" % number
+        commands.encode_publish(parts, (DEAD,), ttl_ms, b"\0\1k", content_header(octets, ttl_ms), octets)
     driver.run(*parts)
     redriver = Redriver(driver)
     redriver.start()
@@ -246,7 +248,7 @@ def test_r1_a_ttl_of_its_own_counts_anew_in_the_target() -> None:
     driver.create(DEAD)
     driver.create(WORK)
     parts: list[bytes] = []
-    commands.encode_publish(parts, (DEAD,), 500, b"\0\1k", b"h", b"0")
+    commands.encode_publish(parts, (DEAD,), 500, b"\0\1k", content_header(b"0", 500), b"0")
     driver.run(*parts)
     driver.pass_ms(400)
     redriver = Redriver(driver)
@@ -296,8 +298,8 @@ def test_r1_who_means_another_redrive_changes_nothing() -> None:
 
 def test_r1_refusals() -> None:
     driver = Driver()
-    driver.create(1, is_stream=True)
-    driver.create(2, delays=True, dead_letter_exchange="e")
+    driver.create(1, is_stream=True, ttl_retroactive=True)
+    driver.create(2, delays=True, allow_schedule=True, dead_letter_exchange="q2")
     for queue in (1, 2):
         (answer,) = driver.run(encode_start_redrive(queue, b"", 0))
         assert isinstance(answer, Refused)

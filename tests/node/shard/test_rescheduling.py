@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from pamqp import commands as amqp
 from pamqp.header import ContentHeader
 
+from mayfly.cluster.group.sessions import SessionKey
+from mayfly.cluster.versions import LEVEL_HIGHEST
 from mayfly.node.shard import commands
 from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.message import Message
@@ -177,7 +179,7 @@ def test_s4_rescheduled_to_a_time_that_has_passed_it_is_ready(driver: Driver) ->
 
 def test_s4_what_waits_to_be_retried_was_delivered(driver: Driver) -> None:
     """S4, S5: so it can't be cancelled."""
-    terms = ShardQueueSettings(allow_schedule=True, retry_ways=7, retry_min_ms=100, retry_max_ms=100)
+    terms = ShardQueueSettings(allow_schedule=True, retry_ways=6, retry_min_ms=100, retry_max_ms=100)
     driver.lead(update_queue(1, terms))
     driver.run(later("a", after_ms=10))
     driver.pass_ms(10)
@@ -335,7 +337,10 @@ def test_s4_replicas_that_began_with_a_snapshot_do_not_differ(seed: int) -> None
     time_ms = 1_000_000
     settings_of = ShardQueueSettings(name="q", allow_schedule=True)
     for index in range(1, 400):
+        session: SessionKey | None = (1, 7)
         if index == 1:
+            data, session = commands.encode_raise_level(LEVEL_HIGHEST), None
+        elif index == 2:
             data = commands.encode_create_queue(1, settings_of)
         elif rng.random() < 0.6:
             some = [later(str(rng.randrange(60)), after_ms=rng.randrange(1, 900)) for _ in range(rng.randrange(most))]
@@ -346,11 +351,11 @@ def test_s4_replicas_that_began_with_a_snapshot_do_not_differ(seed: int) -> None
             data = b"".join([commands.encode_guard(len(some)), *some])
         else:
             time_ms += rng.randrange(120)
-            data = commands.encode_expire_due()
+            data, session = commands.encode_expire_due(), None
         answers = []
         for shard in (one, other):
             shard.begin(index, time_ms, time_ms, data)
-            (answer,) = shard.apply((1, 7), 0, len(data)) or [None]
+            (answer,) = shard.apply(session, 0, len(data)) or [None]
             answers.append(
                 (answer.refused, answer.not_waiting) if isinstance(answer, Published) else None
             )

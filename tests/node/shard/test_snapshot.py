@@ -1,8 +1,11 @@
 """Snapshots: everything is in them, damaged ones change nothing."""
 
+from functools import partial
+
 import msgspec
 import pytest
 
+from mayfly.cluster.versions import LEVEL_HIGHEST
 from mayfly.node.shard import commands
 from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.shard import Shard
@@ -11,12 +14,15 @@ from mayfly.node.shard.snapshot.writer import ShardSnapshotInSteps, snapshot
 from mayfly.node.shard.state import State
 from tests.node.readings import statistics_of
 from tests.node.shard.driver import B, Driver, attach, publish
-from tests.node.shard.test_dead_letters import routed
+from tests.node.shard.driver import publish as published
+from tests.node.shard.test_dead_letters import routed as decided
 
 
-def everything() -> Driver:
-    """A shard with something of each kind in its state."""
-    driver = Driver()
+def everything(level: int = LEVEL_HIGHEST, header: bytes = b"") -> Driver:
+    """A shard with something of each kind in its state; with the ``header``, in all that is published there."""
+    driver = Driver(level=level)
+    publish = partial(published, header=header)
+    routed = partial(decided, header=header and header + b"er with x-death")
     driver.create(1, message_ttl_ms=100, dead_letter_exchange="dlx", expires_ms=60_000)
     driver.create(2, delivery_limit=5, single_active_consumer=True)
     driver.create(3)

@@ -17,7 +17,7 @@ from mayfly.node.shard.results import NO_KEYS, Attached, Gone, Purged, PurgedKey
 from mayfly.node.shard.settings import ShardQueueSettings
 from mayfly.node.shard.shard import Shard
 from mayfly.node.shard.stream import FIRST, LAST, OFFSET, TIME, Start, Stream
-from tests.node.shard.driver import Driver, noop, update_queue
+from tests.node.shard.driver import Driver, content_header, noop, update_queue
 
 STREAM = 1
 _EVERYTHING = 1 << 40
@@ -28,7 +28,8 @@ def kept(body: str, ttl_ms: int, *queue_ids: int, key: str = "k", due: tuple[int
     parts: list[bytes] = []
     name = b"\x00%c%b" % (len(key), key.encode())
     targets = queue_ids or (STREAM,)
-    size = commands.encode_publish_kept(parts, targets, -1, name, b"head", body.encode(), due, ttl_ms)
+    octets = body.encode()
+    size = commands.encode_publish_kept(parts, targets, -1, name, content_header(octets), octets, due, ttl_ms)
     encoded = b"".join(parts)
     assert len(encoded) == size == commands.end_of(encoded, 0)
     return encoded
@@ -38,7 +39,7 @@ def plain(body: str, key: str = "k", *queue_ids: int) -> bytes:
     """A PUBLISH."""
     parts: list[bytes] = []
     name = b"\x00%c%b" % (len(key), key.encode())
-    commands.encode_publish(parts, queue_ids or (STREAM,), -1, name, b"head", body.encode())
+    commands.encode_publish(parts, queue_ids or (STREAM,), -1, name, content_header(body.encode()), body.encode())
     return b"".join(parts)
 
 
@@ -277,7 +278,7 @@ def test_j3_a_key_is_purged() -> None:
     """As far as an entry's bound goes (C4), and what comes meanwhile stays."""
     driver = one_stream(marker_ttl_ms=60_000)
     driver.shard = Shard(3, 1, returned_per_entry=700)
-    driver.create(STREAM, is_stream=True, marker_ttl_ms=60_000)
+    driver.create(STREAM, is_stream=True, ttl_retroactive=True, marker_ttl_ms=60_000)
     driver.run(*(plain("x", "a" if number % 2 else "b") for number in range(2000)))
     answers = []
     for _ in range(2):
@@ -303,7 +304,7 @@ def test_j5_a_consumer_of_one_key() -> None:
     assert (offsets(driver, 5), offsets(driver, 7)) == ([10, 13, 16], [20])
     driver.run(commands.encode_settle(STREAM, 5, commands.ACK, (4, 5)), plain("x", "b"))
     assert offsets(driver, 5) == [19, 21]
-    driver.create(2, is_stream=True)
+    driver.create(2, is_stream=True, ttl_retroactive=True)
     (refused,) = driver.run(commands.encode_attach(2, 5, 9, False, False, 0, key=b"b"))
     assert isinstance(refused, Refused)
     assert refused.reason == NO_KEYS

@@ -32,7 +32,7 @@ def one_stream(count: int = 0, piece: int = 4096, **settings: object) -> Driver:
     """A stream with so many messages, each of which came a ms after the one before, in an entry of its own."""
     driver = Driver()
     driver.shard = Shard(3, 1, messages_per_piece=piece)
-    driver.create(STREAM, is_stream=True, **settings)
+    driver.create(STREAM, is_stream=True, ttl_retroactive=True, **settings)
     append(driver, count)
     return driver
 
@@ -112,7 +112,7 @@ def test_j1_one_publish_reaches_queues_and_streams() -> None:
     """Each stream has its own offsets, first target or not, with whatever TTL."""
     driver = one_stream()
     driver.create(2)
-    driver.create(3, is_stream=True)
+    driver.create(3, is_stream=True, ttl_retroactive=True)
     driver.run(publish("0", STREAM, 2, 3, ttl_ms=1), publish("x", 3, 2), publish("1", STREAM), publish("2", 2, STREAM))
     driver.run(commands.encode_guard(1) + publish("3", 2, STREAM, ttl_ms=5))
     driver.pass_ms(1000)
@@ -125,7 +125,7 @@ def test_j1_one_publish_reaches_queues_and_streams() -> None:
 
 def test_j1_age() -> None:
     """What is too old leaves promptly, and is given to nobody (T5, T7); a new age counts for all that is there."""
-    driver = one_stream(5, message_ttl_ms=10, ttl_retroactive=True)
+    driver = one_stream(5, message_ttl_ms=10)
     driver.pass_ms(7)
     driver.run(begin(5, Start(FIRST)))
     assert given(driver, 5) == [3, 4]
@@ -220,7 +220,7 @@ def test_j1_windows_and_pauses() -> None:
 
 def test_c4_the_bound_of_an_entry_shares_out_and_goes_on() -> None:
     driver = Driver(deliveries=700)
-    driver.create(STREAM, is_stream=True)
+    driver.create(STREAM, is_stream=True, ttl_retroactive=True)
     driver.run(*(publish(str(number), STREAM) for number in range(2000)))
     driver.run(begin(5, Start(FIRST), 0xFFFF), begin(6, Start(FIRST), 0xFFFF))
     got: dict[int, list[int]] = {5: given(driver, 5), 6: given(driver, 6)}

@@ -4,6 +4,8 @@ import msgspec
 import pytest
 
 from mayfly.cluster.versions import (
+    LEVEL_CONSUMER_WINDOWS,
+    LEVEL_HIGHEST,
     SHARD_SNAPSHOT_WITH_SPECIAL_ROWS,
     SHARD_SNAPSHOT_WITHOUT_LEVEL,
     SHARD_SNAPSHOT_WITHOUT_WINDOWS,
@@ -22,8 +24,8 @@ SMALL = len(publish("x")) - commands.PUBLISH_HEAD.size + OVERHEAD_BYTES
 """What a message with a body of one character counts for."""
 
 
-def one_queue(**settings: object) -> Driver:
-    driver = Driver()
+def one_queue(level: int = LEVEL_HIGHEST, **settings: object) -> Driver:
+    driver = Driver(level=level)
     driver.create(1, **settings)
     return driver
 
@@ -89,9 +91,9 @@ def test_what_expires_or_comes_back_gives_no_room() -> None:
     driver.tick()
     assert driver.deliveries() == []
     driver.run(encode_taken(1, 5, 2 * SMALL))
-    assert driver.delivered(5) == ["2", "4"]
+    assert driver.delivered(5) == ["0", "2"]
     driver.run(encode_taken(1, 5, 4 * SMALL))
-    assert driver.delivered(5) == ["0"]
+    assert driver.delivered(5) == ["4"]
 
 
 @pytest.mark.parametrize("consumers", [2, 5, 40])
@@ -196,7 +198,7 @@ def test_a_full_queue_takes_what_a_window_has_room_for() -> None:
 
 def test_windows_are_in_the_snapshot_and_without_them_it_is_as_it_was() -> None:
     """RULES C1: members of a lower level read it as long as nobody has a window, whoever had one before."""
-    driver = one_queue()
+    driver = one_queue(LEVEL_CONSUMER_WINDOWS)
     driver.run(attach(1, 6, no_ack=True), digits(3))
     assert msgspec.msgpack.decode(driver.shard.snapshot())[0] == SHARD_SNAPSHOT_WITHOUT_WINDOWS
     driver.run(attach(1, 5, priority=1, window_bytes=2 * SMALL), encode_flow(1, 6, False), digits(4))
