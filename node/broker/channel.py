@@ -474,7 +474,8 @@ class Channel(OperationChannel):
         self.fail(error, 0, 0)
 
     def session_lost(self, shard_id: int) -> None:
-        """The shard has dropped this node's session: nothing is held there any more."""
+        """The shard has dropped this node's session: nothing is held there any more, and consumers there are cancelled.
+        The channel is closed if its client takes no such notices."""
         self.unacknowledged.forget_shard(shard_id)
         for holder in [h for h in self.get_holders.values() if h.shard_id == shard_id]:
             holder.alive = False
@@ -482,9 +483,13 @@ class Channel(OperationChannel):
         for holder in self._former_get_holders:
             if holder.shard_id == shard_id:
                 holder.alive = False
-        for consumer in [c for c in self.consumers.values() if c.holder.shard_id == shard_id]:
+        lost = [consumer for consumer in self.consumers.values() if consumer.holder.shard_id == shard_id]
+        for consumer in lost:
             consumer.holder.alive = False
             self.consumer_cancelled(consumer.tag, consumer.holder)
+        if lost and not self.client.takes_cancels:
+            # Else such a client would wait for ever for what no longer comes.
+            self.fail(_consumer_lost(lost[0].tag), 0, 0)
 
     def pause_consumers(self) -> None:
         """See `ClientChannel.pause_consumers`."""
@@ -500,6 +505,11 @@ class Channel(OperationChannel):
 
 def _holder_id(holder: DeliveryHolder) -> int:
     return holder.holder_id
+
+
+def _consumer_lost(tag: str) -> AmqpError:
+    text = f"consumer '{tag}' is gone: the session of its node with the shard of its queue has ended"
+    return AmqpError(406, text)
 
 
 def _counts_after_close(event: Event) -> bool:

@@ -271,6 +271,32 @@ def test_a_lost_session_cancels_consumers_and_forgets_tags(world: Any, client: A
     assert [each.method.redelivered for each in again] == [True, True]
 
 
+def test_a_lost_session_closes_the_channel_of_a_client_that_takes_no_cancels(world: Any) -> None:
+    """It would wait for ever. Its other channels go on, and what it held is for others."""
+    client = world.client(capabilities={})
+    client.open_channel(2)
+    fill(client, "q", 2)
+    client.consume("q", "tag")
+    world.cluster.lose_session(world.cluster.catalog.queue("/", "q").shard)
+    world.settle()
+    (close,) = client.take(1)
+    text = "PRECONDITION_FAILED - consumer 'tag' is gone: the session of its node with the shard of its queue has ended"
+    assert closed(close) == ("channel", 406, text)
+    assert client.count("q", 2) == 2
+    client.send(1, commands.Channel.CloseOk())
+    client.open_channel(1)
+    assert [each.method.redelivered for each in client.consume("q", "again")] == [True, True]
+
+
+def test_a_lost_session_closes_no_channel_without_consumers_there(world: Any) -> None:
+    client = world.client(capabilities={})
+    fill(client, "q", 1)
+    client.get("q", no_ack=False)
+    world.cluster.lose_session(world.cluster.catalog.queue("/", "q").shard)
+    world.settle()
+    assert client.take() == [] and client.count("q") == 1
+
+
 def test_many_channels_are_apart(client: Any) -> None:
     fill(client, "q", 2)
     client.open_channel(2)
