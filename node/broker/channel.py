@@ -463,6 +463,12 @@ class Channel(OperationChannel):
             elif self.open:
                 self.client.send_cancel(self.channel_id, tag)
 
+    def consumer_lost(self, tag: str, holder: DeliveryHolder) -> None:
+        """See `ClientChannel.consumer_lost`."""
+        self.consumer_cancelled(tag, holder)
+        if not self.client.takes_cancels:
+            self.fail(_consumer_lost(tag), 0, 0)
+
     def consumer_moved(self, tag: str, moved: ConsumerMoved) -> None:
         """See `ClientChannel.consumer_moved`."""
         consumer = self.consumers.get(tag)
@@ -474,8 +480,7 @@ class Channel(OperationChannel):
         self.fail(error, 0, 0)
 
     def session_lost(self, shard_id: int) -> None:
-        """The shard has dropped this node's session: nothing is held there any more, and consumers there are cancelled.
-        The channel is closed if its client takes no such notices."""
+        """The shard has dropped this node's session: nothing is held there any more."""
         self.unacknowledged.forget_shard(shard_id)
         for holder in [h for h in self.get_holders.values() if h.shard_id == shard_id]:
             holder.alive = False
@@ -486,10 +491,8 @@ class Channel(OperationChannel):
         lost = [consumer for consumer in self.consumers.values() if consumer.holder.shard_id == shard_id]
         for consumer in lost:
             consumer.holder.alive = False
-            self.consumer_cancelled(consumer.tag, consumer.holder)
-        if lost and not self.client.takes_cancels:
-            # Else such a client would wait for ever for what no longer comes.
-            self.fail(_consumer_lost(lost[0].tag), 0, 0)
+        for consumer in lost:
+            self.consumer_lost(consumer.tag, consumer.holder)
 
     def pause_consumers(self) -> None:
         """See `ClientChannel.pause_consumers`."""
@@ -508,8 +511,7 @@ def _holder_id(holder: DeliveryHolder) -> int:
 
 
 def _consumer_lost(tag: str) -> AmqpError:
-    text = f"consumer '{tag}' is gone: the session of its node with the shard of its queue has ended"
-    return AmqpError(406, text)
+    return AmqpError(406, f"consumer '{tag}' is gone: its node was out of touch with the shard of its queue")
 
 
 def _counts_after_close(event: Event) -> bool:
