@@ -1,7 +1,7 @@
 """Expiry at scale: many messages with deadlines, many queues with leases, many dead letters.
 
-    python bench/expiry.py [--divide-by 10] [--only dead,waiting,scheduled,leases,policies] [--alone] [--source]
-                           [--write PAGE]
+    python bench/expiry.py [--divide-by 10] [--only dead,waiting,scheduled,retries,leases,policies] [--alone]
+                           [--source] [--write PAGE]
 
 Three MayflyMQ nodes on loopback, started afresh for every part, and three RabbitMQ nodes with quorum queues for what
 they can do in the time. The same client (`amqp_pipeline`) drives both. CPU is that of the broker's processes, memory is
@@ -13,6 +13,7 @@ what they hold of it, without mapped files. The parts:
     leases   100 000 queues with a lease: time to declare, memory, cost while idle, time until all are gone
     scheduled 1 000 000 messages wait for their time: memory, publishing against plain publishing, lag of what is due,
              100 000 due in one second; 1 000 000 deadlines anywhere in queues against as many at their heads
+    retries  50 000 messages that are given back three times each and wait before each retry: CPU, memory
     policies 100 000 queues, and a policy for all of them that comes and goes: time until every node has it everywhere
 
 Machines are shared: read the ratios.
@@ -34,7 +35,15 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT))
 from bench.amqp_pipeline import Pipeline, content, in_threads, publish_method
 from bench.clusters import NODES, BrokerFailed, Cluster, wait_until
-from bench.expiry_report import dead_table, heading, lease_table, policy_table, scheduled_table, waiting_table
+from bench.expiry_report import (
+    dead_table,
+    heading,
+    lease_table,
+    policy_table,
+    retry_table,
+    scheduled_table,
+    waiting_table,
+)
 from bench.machine import only_benchmark
 from bench.marked_page import write_figures
 from bench.mayfly_cluster import Mayfly
@@ -42,10 +51,11 @@ from bench.newer_peers import newer_peers
 from bench.policy_spread import measure_changes
 from bench.rabbitmq_cluster import Rabbitmq
 from bench.rest import cpu_at_rest, settle
+from bench.retries import measure_retries
 from bench.scheduled import measure_deaths, measure_publishing, measure_scheduled
 from bench.silence import LongestSilence
 
-PARTS: Final = ("dead", "waiting", "scheduled", "leases", "policies")
+PARTS: Final = ("dead", "waiting", "scheduled", "retries", "leases", "policies")
 LEASE_MS: Final = 60_000
 TRIAL_GONE_S: Final = 120
 POLICY_ROUNDS: Final = 4
@@ -363,12 +373,17 @@ def main() -> None:
         parser.error(f"--only: unknown part {', '.join(sorted(unknown))}")
     size = arguments.divide_by
     dead, waiting, due, leases = 100_000 // size, 1_000_000 // size, 20_000 // size, 100_000 // size
+    retried = 50_000 // size
     few = 600 if size == 1 else 300
     rabbitmq = Rabbitmq(newer_peers())
     beside = rabbitmq.installed() and not arguments.alone
     tables: list[str] = []
     theirs: dict[str, dict[str, float]] = {}
     their_leases: dict[str, float] = {}
+    their_retries: dict[str, float] = {}
+    if beside and "retries" in parts:
+        with rabbitmq.three_nodes() as cluster:
+            their_retries = show("RabbitMQ retries", measure_retries(cluster, retried))
     if beside and parts & {"dead", "leases"}:
         with rabbitmq.three_nodes() as cluster:
             if "leases" in parts:
@@ -386,6 +401,10 @@ def main() -> None:
         tables += [*waiting_table(waiting, due, result), ""]
     if "scheduled" in parts:
         tables += [*_scheduled(Mayfly(arguments.source), waiting, due, dead), ""]
+    if "retries" in parts:
+        with Mayfly(arguments.source).three_nodes() as cluster:
+            result = show("MayflyMQ retries", measure_retries(cluster, retried))
+        tables += [*retry_table(retried, rabbitmq.version() if their_retries else "", result, their_retries), ""]
     if "leases" in parts:
         with Mayfly(arguments.source).three_nodes() as cluster:
             result = show("MayflyMQ leases", measure_leases(cluster, leases, until_gone=True))

@@ -103,6 +103,26 @@ def lease_table(ours: dict[str, float], theirs: dict[str, float]) -> list[str]:
     return rows
 
 
+def retry_table(count: int, version: str, ours: dict[str, float], theirs: dict[str, float]) -> list[str]:
+    """Retries that wait, as rows of Markdown. `version`: RabbitMQ's."""
+    rows = [
+        f"### {count:,} messages that are given back three times each", "",
+        f"| what | MayflyMQ | RabbitMQ {version} | ratio |", "|---|---|---|---|",
+    ]
+    for name, field, form in (
+        ("CPU of a retry, us, 3 nodes", "retry_us", ",.0f"),
+        ("CPU of a message that is taken and acknowledged at once, us, 3 nodes", "plain_us", ",.0f"),
+        ("memory of a message that waits for its retry, bytes, each node", "waiting_bytes_node", ",.0f"),
+        ("of one that is ready, bytes, each node", "ready_bytes_node", ",.0f"),
+        ("retry later than its delay, median, ms", "lag_p50_ms", ",.0f"),
+        ("p99, ms", "lag_p99_ms", ",.0f"),
+    ):
+        other = theirs.get(field)
+        compared = "" if other is None else ratio(ours[field], other) if other > 0 else "-"
+        rows.append(f"| {name} | {ours[field]:{form}} | {'-' if other is None else f'{other:{form}}'} | {compared} |")
+    return rows
+
+
 def policy_table(row: dict[str, float]) -> list[str]:
     """Policies that come and go, as rows of Markdown."""
     return [

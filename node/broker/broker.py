@@ -186,7 +186,7 @@ class Broker:
                 if consumer is not None:
                     detach = encode_detach(effect.queue_id, effect.consumer_id, KEPT)
                     consumer.handle.submit(detach, None)
-                    consumer.channel.consumer_cancelled(consumer.tag, consumer.holder)
+                    consumer.channel.consumer_lost(consumer.tag, consumer.holder)
 
     def reply_came(self, key: str, content: Content) -> None:
         """See `ClusterEvents.reply_came`."""

@@ -463,6 +463,12 @@ class Channel(OperationChannel):
             elif self.open:
                 self.client.send_cancel(self.channel_id, tag)
 
+    def consumer_lost(self, tag: str, holder: DeliveryHolder) -> None:
+        """See `ClientChannel.consumer_lost`."""
+        self.consumer_cancelled(tag, holder)
+        if not self.client.takes_cancels:
+            self.fail(_consumer_lost(tag), 0, 0)
+
     def consumer_moved(self, tag: str, moved: ConsumerMoved) -> None:
         """See `ClientChannel.consumer_moved`."""
         consumer = self.consumers.get(tag)
@@ -482,9 +488,11 @@ class Channel(OperationChannel):
         for holder in self._former_get_holders:
             if holder.shard_id == shard_id:
                 holder.alive = False
-        for consumer in [c for c in self.consumers.values() if c.holder.shard_id == shard_id]:
+        lost = [consumer for consumer in self.consumers.values() if consumer.holder.shard_id == shard_id]
+        for consumer in lost:
             consumer.holder.alive = False
-            self.consumer_cancelled(consumer.tag, consumer.holder)
+        for consumer in lost:
+            self.consumer_lost(consumer.tag, consumer.holder)
 
     def pause_consumers(self) -> None:
         """See `ClientChannel.pause_consumers`."""
@@ -500,6 +508,10 @@ class Channel(OperationChannel):
 
 def _holder_id(holder: DeliveryHolder) -> int:
     return holder.holder_id
+
+
+def _consumer_lost(tag: str) -> AmqpError:
+    return AmqpError(406, f"consumer '{tag}' is gone: its node was out of touch with the shard of its queue")
 
 
 def _counts_after_close(event: Event) -> bool:

@@ -157,3 +157,8 @@ class ClientChannel:
     def consumer_cancelled(self, tag: str, holder: DeliveryHolder) -> None:
         """The queue is gone, or the shard has dropped this node: basic.cancel, if the client can take it."""
         raise NotImplementedError
+
+    def consumer_lost(self, tag: str, holder: DeliveryHolder) -> None:
+        """The cluster has cancelled a consumer whose queue is still there. The channel is closed if its client takes no
+        notice of that: it would wait for ever."""
+        raise NotImplementedError

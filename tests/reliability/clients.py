@@ -18,7 +18,18 @@ from pamqp import commands
 
 from mayfly.node.settings.kinds import Address
 from simulation.node.amqp_client import AmqpClient, BrokerRefused, ReceivedMessage
-from simulation.node.history import ACK, CONFIRMED, IN_DOUBT, REFUSED, RETURNED, Attachment, Delivery, History, Publish
+from simulation.node.history import (
+    ACK,
+    CONFIRMED,
+    IN_DOUBT,
+    REFUSED,
+    RETURNED,
+    Attachment,
+    Cancel,
+    Delivery,
+    History,
+    Publish,
+)
 from simulation.node.world import content_of, deaths_of, id_of
 
 CONSUMING: Final = "consuming"
@@ -318,7 +329,7 @@ class Publisher(Client):
         self.gap_s = gap_s
         self._sizes = sizes
         self._expirations_ms = expirations_ms
-        self._pending: dict[int, Publish] = {}
+        self._pending: dict[int, Publish | Cancel] = {}
         self._confirms = clients.confirms.setdefault(name, [])
         clients.homes[name] = (home, queue)
         clients.moves[name] = self.moves
@@ -369,7 +380,7 @@ class Publisher(Client):
             return
         publish.outcome = CONFIRMED if acknowledged else REFUSED
         publish.completed_us = self.clients.now_us()
-        if acknowledged:
+        if acknowledged and isinstance(publish, Publish):
             self._confirms.append((publish.completed_us, self.node))
 
     def on_returned(self, message: ReceivedMessage) -> None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from simulation.node.checker import Violation
 from simulation.node.history import CONFIRMED, RETURNED, Delivery, History, Publish
 from tests.reliability.faults import Fault
-from tests.reliability.figures import percentile
+from tests.reliability.figures import Lags, broken_line, faults_line, lag_table, lags_of
 
 # Clients go by the monotonic clock, shards by the wall clock of the same machine, which may be slewed.
 CLOCKS_DIFFER_BY_US: Final = 20_000
@@ -162,31 +161,20 @@ def _early(history: History, sources: Mapping[str, Source], came: Sequence[Deliv
 # ------------------------------------------------------------------------------------------------ figures
 
 
-@dataclass(slots=True)
-class Lags:
-    """From publishing plus TTL to the arrival at the consumer, in ms."""
-
-    quiet_ms: list[float] = field(default_factory=list)
-    """Of messages that were due while no node was at fault."""
-    faulty_ms: list[float] = field(default_factory=list)
-    """Of the others."""
-
-
 def lags(history: History, sources: Sequence[Source], faults: Sequence[Fault]) -> Lags:
     """Of all first deliveries to consumers that were there all the time.
 
     Sources with expirations of messages count for nothing here: there a message may have to wait for the one before.
     """
     timed = {source.queue: source for source in sources if source.ttl_ms is not None}
-    found = Lags()
+    moments: list[tuple[int, int]] = []
     for delivery in history.deliveries:
         publish = history.publishes.get(delivery.message_id)
         if publish is None or delivery.redelivered or publish.queues[0] not in timed:
             continue
         due_us = publish.invoked_us + 1_000 * timed[publish.queues[0]].ttl_of(publish)
-        at_fault = any(fault.at_us <= due_us and (due_us <= fault.whole_us or not fault.whole_us) for fault in faults)
-        (found.faulty_ms if at_fault else found.quiet_ms).append((delivery.at_us - due_us) / 1_000)
-    return found
+        moments.append((due_us, delivery.at_us))
+    return lags_of(moments, faults)
 
 
 def dead_letter_table(
@@ -209,24 +197,7 @@ def dead_letter_table(
             f"| {len(queues)}: {name} | {sum(published[q] for q in queues)} | {sum(confirmed[q] for q in queues)} "
             f"| {len(chosen[0].targets)} | {sum(came[q] for q in queues)} |"
         )
-    broken = Counter(violation.rule for violation in violations)
-    named = ", ".join(f"{rule}: {broken[rule]}" for rule in ("missing", "twice", "order", "early", "x-death"))
-    others = sum(broken.values()) - sum(broken[rule] for rule in ("missing", "twice", "order", "early", "x-death"))
-    lines += ["", f"{named}, other faults: {others}.", ""]
-    kinds = Counter(fault.kind for fault in faults)
-    lines += ["Faults: " + ", ".join(f"{kind} {times}" for kind, times in kinds.most_common()) + ".", ""]
-    lines += [
-        "| from publishing + TTL to the consumer, ms | median | p90 | p99 | max | messages |",
-        "|---|---|---|---|---|---|",
-    ]
-    found = lags(history, sources, faults)
-    for name, values in (
-        ("due while all was well", found.quiet_ms),
-        ("due in a fault, or before all was whole after it", found.faulty_ms),
-    ):
-        if values:
-            spread = " | ".join(f"{percentile(values, share):.0f}" for share in (0.9, 0.99))
-            lines.append(
-                f"| {name} | {statistics.median(values):.0f} | {spread} | {max(values):.0f} | {len(values)} |"
-            )
-    return lines
+    broken = [violation.rule for violation in violations]
+    lines += ["", broken_line(("missing", "twice", "order", "early", "x-death"), broken), ""]
+    lines += [faults_line(faults), ""]
+    return lines + lag_table("publishing + TTL", lags(history, sources, faults))

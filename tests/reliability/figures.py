@@ -5,7 +5,8 @@ from __future__ import annotations
 import bisect
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -122,6 +123,56 @@ def table(found: Mapping[str, Waits]) -> list[str]:
             f"| {_spread(waits.own_ms)} | {whole} |"
         )
     return lines
+
+
+@dataclass(slots=True)
+class Lags:
+    """From when messages were due to their arrival at the consumer, in ms."""
+
+    quiet_ms: list[float] = field(default_factory=list)
+    """Of messages that were due while no node was at fault."""
+    faulty_ms: list[float] = field(default_factory=list)
+    """Of the others."""
+
+
+def lags_of(moments: Iterable[tuple[int, int]], faults: Sequence[Fault]) -> Lags:
+    """Of messages that were due and came at these moments."""
+    found = Lags()
+    for due_us, came_us in moments:
+        at_fault = any(fault.at_us <= due_us and (due_us <= fault.whole_us or not fault.whole_us) for fault in faults)
+        (found.faulty_ms if at_fault else found.quiet_ms).append((came_us - due_us) / 1_000)
+    return found
+
+
+def lag_table(since: str, found: Lags) -> list[str]:
+    """Markdown. `since`: what lags are counted from."""
+    lines = [
+        f"| from {since} to the consumer, ms | median | p90 | p99 | max | messages |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, values in (
+        ("due while all was well", found.quiet_ms),
+        ("due in a fault, or before all was whole after it", found.faulty_ms),
+    ):
+        if values:
+            spread = " | ".join(f"{percentile(values, share):.0f}" for share in (0.9, 0.99))
+            lines.append(
+                f"| {name} | {statistics.median(values):.0f} | {spread} | {max(values):.0f} | {len(values)} |"
+            )
+    return lines
+
+
+def faults_line(faults: Sequence[Fault]) -> str:
+    """How many there were of each kind."""
+    kinds = Counter(fault.kind for fault in faults)
+    return "Faults: " + ", ".join(f"{kind} {times}" for kind, times in kinds.most_common()) + "."
+
+
+def broken_line(rules: Sequence[str], broken: Iterable[str]) -> str:
+    """How often each of the rules was broken, and any other. `broken`: the rule of each promise that was."""
+    times = Counter(broken)
+    others = sum(times.values()) - sum(times[rule] for rule in rules)
+    return ", ".join(f"{rule}: {times[rule]}" for rule in rules) + f", other faults: {others}."
 
 
 def _spread(values: Sequence[float]) -> str:

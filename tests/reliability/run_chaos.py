@@ -3,12 +3,14 @@
     python -P tests/reliability/run_chaos.py [--minutes 5] [--faults kill,freeze,partition] [--seed N] [--write FILE]
                                              [--nodes 5] [--moves]
     python -P tests/reliability/run_chaos.py --dead-letters 200000 [...]     # `make chaos-deadletters`
+    python -P tests/reliability/run_chaos.py --schedules 200000 [...]        # `make chaos-schedules`
 
     python -P tests/reliability/run_chaos.py --cuts 100 [...]                # `make power-cuts`
     python -P tests/reliability/run_chaos.py --damages 100 [...]             # `make damage`
 
-With --dead-letters messages expire into queues of other nodes instead, until so many are confirmed. With --cuts it is
-the same load, and nodes lose their power so many times; with --damages what one of them has on disk is damaged.
+With --dead-letters messages expire into queues of other nodes instead, until so many are confirmed; with --schedules
+they wait for their time and for retries, and some are cancelled. With --cuts it is the load of dead letters, and nodes
+lose their power so many times; with --damages what one of them has on disk is damaged.
 Runs the MayflyMQ that this Python has installed, or with PYTHONPATH=. the source tree. Exit code 0: every promise kept.
 """
 
@@ -32,6 +34,7 @@ sys.path.append(str(ROOT))
 if TYPE_CHECKING:
     from tests.reliability.chaos import Run
     from tests.reliability.dead_letters import DeadLetterRun
+    from tests.reliability.schedules import ScheduleRun
 
 MARKS: Final = "<!-- written by `make {target}`: begin -->", "<!-- written by `make {target}`: end -->"
 MOST_SHOWN: Final = 20
@@ -43,6 +46,7 @@ def main() -> None:
     from tests.reliability.chaos import Run, carry_out_run
     from tests.reliability.dead_letters import DeadLetterRun, carry_out_dead_letters
     from tests.reliability.faults import DAMAGE, JEPSEN, KINDS, PARTITION, POWER, USUAL, kinds_of
+    from tests.reliability.schedules import ScheduleRun, carry_out_schedules
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=5.0)
@@ -51,6 +55,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
     parser.add_argument("--rate", type=float, default=600.0, help="messages per second")
     parser.add_argument("--dead-letters", type=int, default=0, metavar="MESSAGES")
+    parser.add_argument("--schedules", type=int, default=0, metavar="MESSAGES")
     parser.add_argument("--cuts", type=int, default=0, help="losses of power, while messages expire")
     parser.add_argument("--damages", type=int, default=0, help="damages of a node's data, while messages expire")
     parser.add_argument("--nodes", type=int, default=3, help="with three replicas of each shard")
@@ -74,7 +79,15 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="mayfly-chaos-"))
     run: Run
     hits = arguments.cuts or arguments.damages
-    if arguments.dead_letters or hits:
+    if arguments.schedules:
+        run = waiting = ScheduleRun(
+            arguments.seed, 0, kinds, arguments.rate, nodes=arguments.nodes, moves=arguments.moves,
+            messages=arguments.schedules,
+        )
+        begin(f"{waiting.messages} messages that wait", run, folder)
+        carry_out_schedules(waiting, folder)
+        text, target = report_schedules(waiting), "chaos-schedules"
+    elif arguments.dead_letters or hits:
         run = dead = DeadLetterRun(
             arguments.seed, 0, kinds, arguments.rate, least_faults=hits, nodes=arguments.nodes,
             moves=arguments.moves, messages=arguments.dead_letters,
@@ -162,6 +175,25 @@ def report_dead_letters(run: DeadLetterRun) -> str:
     return "\n".join(lines)
 
 
+def report_schedules(run: ScheduleRun) -> str:
+    """The figures of a run of schedules, in Markdown."""
+    from tests.reliability.schedule_judging import schedule_table
+
+    clients = run.clients
+    assert clients is not None
+    since_due_s = (run.last_arrival_us - run.last_due_us) / 1e6
+    lines = [
+        circumstances(run, f"{clients.confirmed()} messages confirmed"),
+        "",
+        *schedule_table(clients.history, run.places, run.faults, run.violations),
+        "",
+        f"From the last due time until nothing waited or was left, on every node: {since_due_s:.1f} s. "
+        f"Promises broken: {len(run.violations)}.",
+    ]
+    lines += [f"- {violation}" for violation in run.violations[:MOST_SHOWN]]
+    return "\n".join(lines)
+
+
 def replace_figures(file: Path, target: str, text: str) -> None:
     """Put the text between the two marks of the Makefile's target."""
     begin_mark, end_mark = (mark.format(target=target) for mark in MARKS)
@@ -182,7 +214,7 @@ def save(run: Run, folder: Path) -> Path:
         print(f"seed {run.seed}, mayfly {run.build}", file=file)
         for part in (
             *(run.violations, run.faults, clients.refusals, clients.history.attachments),
-            *(clients.history.publishes.values(), clients.history.deliveries),
+            *(clients.history.publishes.values(), clients.history.cancels, clients.history.deliveries),
         ):
             for line in part:
                 print(line, file=file)

@@ -9,12 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from simulation.node.history import CONFIRMED
 from tests.reliability.chaos import Run, carry_out_run
 from tests.reliability.dead_letters import DeadLetterRun, carry_out_dead_letters
 from tests.reliability.faults import USUAL, kinds_of
 from tests.reliability.network import why_impossible
-from tests.reliability.run_chaos import report, report_dead_letters, save
+from tests.reliability.run_chaos import report, report_dead_letters, report_schedules, save
 from tests.reliability.run_jepsen import RUNS, carry_out, row_of
+from tests.reliability.schedule_judging import GIVEN_BACK, Attempt
+from tests.reliability.schedules import ScheduleRun, carry_out_schedules
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
@@ -92,3 +95,21 @@ def test_d6_d7_dead_letters_come_once_and_in_order(tmp_path: Path) -> None:
     assert run.is_hit_enough
     came = {(delivery.queue, delivery.message_id) for delivery in clients.history.deliveries}
     assert len(came) >= run.messages
+
+
+def test_s3_s4_s5_what_waits_comes_once_and_in_time_or_is_cancelled(tmp_path: Path) -> None:
+    """Some hundred messages wait for their time and for retries while nodes fail: `make chaos-schedules`, in short."""
+    kinds = kinds_of(["kill", "freeze"])
+    run = ScheduleRun(seed(), 0, kinds, 100.0, least_faults=LEAST_FAULTS, messages=600)
+    carry_out_schedules(run, tmp_path)
+    print(report_schedules(run))
+    demand(run, tmp_path)
+    clients = run.clients
+    assert clients is not None
+    assert clients.confirmed() >= run.messages
+    assert run.is_hit_enough
+    # Something was cancelled, something came back, and answers are known to have been applied.
+    attempts = [each for each in clients.history.deliveries if isinstance(each, Attempt)]
+    assert any(cancel.outcome == CONFIRMED for cancel in clients.history.cancels)
+    assert any(attempt.failed for attempt in attempts)
+    assert any(attempt.applied_us >= 0 and attempt.settled == GIVEN_BACK for attempt in attempts)

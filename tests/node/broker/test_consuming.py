@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pamqp import commands
 
+from mayfly.node.shard.effects import Missing
 from tests.node.conftest import closed
 
 
@@ -269,6 +270,49 @@ def test_a_lost_session_cancels_consumers_and_forgets_tags(world: Any, client: A
     assert (got.message_count, got.consumer_count) == (2, 0)
     again = client.consume("q", "tag")
     assert [each.method.redelivered for each in again] == [True, True]
+
+
+LOST = "PRECONDITION_FAILED - consumer 'tag' is gone: its node was out of touch with the shard of its queue"
+
+
+def test_a_lost_session_closes_the_channel_of_a_client_that_takes_no_cancels(world: Any) -> None:
+    """It would wait for ever. Its other channels go on, and what it held is for others."""
+    client = world.client(capabilities={})
+    client.open_channel(2)
+    fill(client, "q", 2)
+    client.consume("q", "tag")
+    world.cluster.lose_session(world.cluster.catalog.queue("/", "q").shard)
+    world.settle()
+    (close,) = client.take(1)
+    assert closed(close) == ("channel", 406, LOST)
+    assert client.count("q", 2) == 2
+    client.send(1, commands.Channel.CloseOk())
+    client.open_channel(1)
+    assert [each.method.redelivered for each in client.consume("q", "again")] == [True, True]
+
+
+def test_missed_deliveries_close_the_channel_of_a_client_that_takes_no_cancels(world: Any) -> None:
+    """A consumer without acknowledgements whose node was given a snapshot in place of what it should have had."""
+    client = world.client(capabilities={})
+    client.declare("q")
+    client.consume("q", "tag", no_ack=True)
+    ((consumer_id, consumer),) = world.broker.consumers.by_id.items()
+    holder = consumer.holder
+    world.broker.shard_effects(holder.shard_id, [Missing(consumer_id, holder.queue_id, (1, 1))])
+    world.settle()
+    (close,) = client.take(1)
+    assert closed(close) == ("channel", 406, LOST)
+    client.open_channel(2)
+    assert client.declare("q", 2, passive=True).consumer_count == 0
+
+
+def test_a_lost_session_closes_no_channel_without_consumers_there(world: Any) -> None:
+    client = world.client(capabilities={})
+    fill(client, "q", 1)
+    client.get("q", no_ack=False)
+    world.cluster.lose_session(world.cluster.catalog.queue("/", "q").shard)
+    world.settle()
+    assert client.take() == [] and client.count("q") == 1
 
 
 def test_many_channels_are_apart(client: Any) -> None:
