@@ -34,8 +34,8 @@ HOURS ?= 1
 # For `make chaos`, `make fuzz` and `make fuzz-coverage`: how long. For `make chaos` and `make test-failover`: which
 # faults (of chaos: kill, freeze, partition; of test-failover: kinds as in docs/measurements/reliability.md; none: all). WRITE=1 puts
 # the figures into docs.
-# NODES of a chaos run: shards have three replicas, so with five of them clients are on nodes without one. MOVES=1: queues
-# move to other shards all the while.
+# NODES of a run of chaos or test-failover: shards have three replicas, so with five of them clients are on nodes without
+# one. MOVES=1 for chaos: queues move to other shards all the while.
 MINUTES ?= 5
 FAULTS ?=
 NODES ?= 3
@@ -152,7 +152,8 @@ damage: $(INSTALLED)
 
 # Every fault on containers of a real Docker engine, ROUNDS times; WRITE=1 puts the figures into docs. Takes root.
 test-failover: $(INSTALLED) $(VENV)/.deploy
-	$(BIN)/python -P tests/failover/run_failover.py --rounds $(ROUNDS) $(if $(FAULTS),--faults "$(FAULTS)") \
+	$(BIN)/python -P tests/failover/run_failover.py --rounds $(ROUNDS) --nodes $(NODES) \
+		$(if $(FAULTS),--faults "$(FAULTS)") \
 		$(if $(filter-out 0,$(WRITE)),--write docs/measurements/reliability.md) $(ARGUMENTS)
 
 # From an earlier commit's image to one of these sources, node by node under load: make test-upgrade FROM=COMMIT.

@@ -202,6 +202,8 @@ class Replicas:
         return True
 
     def _give_up(self, group: Group) -> None:
+        # Whoever reads here waits for ever else: its own log may have this node as a member still.
+        group.leave()
         write = given_up(group.id, group.hard_state)
         self._promised[group.id] = write.hard_state or HardState()
         del self.groups[group.id]

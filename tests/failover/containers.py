@@ -26,9 +26,12 @@ from mayfly.node.local_nodes.local_cluster import LocalCluster, NodePlan
 from mayfly.node.settings.kinds import Address
 from tests.failover.engine import IMAGE, release_of_image
 from tests.integration.nodes import Nodes, wait_for
+from tests.reliability.chaos import LOGIN
 from tests.reliability.network import Network, NetworkError
 
 NODES: Final = 3
+REPLICAS: Final = 3
+"""Of each shard, by default."""
 SMALL_DISK_BYTES: Final = 256 * 1024 * 1024
 FREE_LIMIT_BYTES: Final = 48 * 1024 * 1024
 STOP_WITHIN_S: Final = 120
@@ -202,12 +205,18 @@ def _pages_of(image: str) -> dict[str, str]:
 class ContainerNodes(Nodes):
     """Nodes as containers. Node numbers are places; a node that replaces another has its place, under another id."""
 
+    login = LOGIN
     _cluster: _ContainerCluster
 
     def __init__(
-        self, folder: Path, network: ContainerNetwork, settings: Mapping[str, str], image: str = IMAGE
+        self,
+        folder: Path,
+        network: ContainerNetwork,
+        settings: Mapping[str, str],
+        image: str = IMAGE,
+        count: int = NODES,
     ) -> None:
-        super().__init__(folder, NODES)
+        super().__init__(folder, count)
         self.network = network
         self.plans = [
             dataclasses.replace(
@@ -224,6 +233,8 @@ class ContainerNodes(Nodes):
         for plan in self.plans:
             self._make_folder(plan.data_dir)
             self._cluster.environment[plan.name] = {
+                "MAYFLY_DEFAULT_USER": LOGIN[0],
+                "MAYFLY_DEFAULT_PASS": LOGIN[1],
                 "MAYFLY_NAME": plan.name,
                 "MAYFLY_ADVERTISED_PEER_ADDRESS": str(plan.peer),
                 "MAYFLY_SEEDS": ",".join(map(str, plan.seeds)),
@@ -284,8 +295,8 @@ class ContainerNodes(Nodes):
     def leader_of(self, name: str, witness: int = 1) -> int:
         return self._place_of.get(super().leader_of(name, witness), 0)
 
-    def planned_leader(self, name: str, witness: int = 1) -> int:
-        return self._place_of.get(super().planned_leader(name, witness), 0)
+    def planned_replicas(self, name: str, witness: int = 1) -> tuple[int, ...]:
+        return tuple(self._place_of.get(id, 0) for id in super().planned_replicas(name, witness))
 
     def log_text(self, id: int) -> str:
         plan = self.plan(id)
@@ -349,8 +360,10 @@ class ContainerNodes(Nodes):
             rows, members = self.page(witness, "/shards")[1]["shards"], self._members(witness)
         except OSError:
             return False
-        return len(members) == NODES and all(
-            set(row["voters"]) == set(row["plan"]) and len(row["plan"]) == NODES and not row["changing"] for row in rows
+        voting = min(REPLICAS, len(self.plans))
+        return len(members) == len(self.plans) and all(
+            set(row["voters"]) == set(row["plan"]) and len(row["plan"]) == voting and not row["changing"]
+            for row in rows
         )
 
     # ------------------------------------------------------------------ disks

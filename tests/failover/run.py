@@ -16,7 +16,7 @@ from random import Random
 from typing import Final
 
 from simulation.node.checker import Violation
-from tests.failover.containers import ContainerNetwork, ContainerNodes
+from tests.failover.containers import NODES, ContainerNetwork, ContainerNodes
 from tests.failover.engine import IMAGE, release_of_image, version_of_image
 from tests.failover.faults import KINDS, carry_out, choose_victims
 from tests.failover.leases import EXPIRES_MS, Leases
@@ -37,7 +37,6 @@ from tests.reliability.faults import Fault
 from tests.reliability.figures import Waits, notes_of, percentile, waits_by_kind
 from tests.reliability.judging import judge
 
-SETTINGS: Final = {"MAYFLY_DEFAULT_USER": LOGIN[0], "MAYFLY_DEFAULT_PASS": LOGIN[1]}
 _LEASES_GONE_WITHIN_S: Final = 60.0
 # What faults make nodes say at the level of errors.
 _EXPECTED: Final = ("stopped by itself: ", "stopping: ")
@@ -53,6 +52,8 @@ class FailoverRun:
     rate: float = 300.0
     minutes: float = math.inf
     """No other fault begins after so long."""
+    nodes: int = NODES
+    """Shards have three replicas, however many there are."""
     image: str = IMAGE
     next_image: str = ""
     """What a rolling upgrade leads to."""
@@ -81,7 +82,7 @@ def carry_out_run(run: FailoverRun, folder: Path, say: bool = True) -> None:
     run.build = version_of_image(run.image)
     network = ContainerNetwork()
     try:
-        nodes = ContainerNodes(folder, network, SETTINGS, run.image)
+        nodes = ContainerNodes(folder, network, {}, run.image, run.nodes)
         nodes.expected_errors += _EXPECTED
         try:
             nodes.serve()

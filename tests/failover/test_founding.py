@@ -30,12 +30,11 @@ def test_nodes_that_start_at_once_or_late_form_one_cluster(
     assert not reason, f"an engine is demanded (FAILOVER_DEMAND_ENGINE): {reason}"
     monkeypatch.setenv("TESTCONTAINERS_RYUK_DISABLED", "true")
     from tests.failover.containers import ContainerNetwork, ContainerNodes
-    from tests.failover.run import SETTINGS
 
     make_image()
     network = ContainerNetwork()
     try:
-        nodes = ContainerNodes(tmp_path, network, SETTINGS)
+        nodes = ContainerNodes(tmp_path, network, {})
         try:
             started: list[int] = []
             for turn in turns:

@@ -27,6 +27,7 @@ def connect(nodes: Nodes, id: int, blocked_after_s: float | None = None, **param
     blocked for so long."""
     nodes.until_told(id)
     address = nodes.plan(id).amqp
+    parameters.setdefault("credentials", pika.PlainCredentials(*nodes.login))
     return BlockingConnection(
         pika.ConnectionParameters(
             address.host, address.port, heartbeat=0, socket_timeout=BOUND_S, stack_timeout=2 * BOUND_S,
@@ -52,7 +53,8 @@ def channel(nodes: Nodes, id: int, confirms: bool = False) -> Iterator[BlockingC
 
 def url(nodes: Nodes, id: int) -> str:
     """For aio-pika."""
-    return f"amqp://guest:guest@{nodes.plan(id).amqp}/?heartbeat=0"
+    user, password = nodes.login
+    return f"amqp://{user}:{password}@{nodes.plan(id).amqp}/?heartbeat=0"
 
 
 def declare_led_by(

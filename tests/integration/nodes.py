@@ -75,6 +75,9 @@ class Ports:
 class Nodes:
     """A running cluster. Node numbers are node ids: 1, 2, 3."""
 
+    login: tuple[str, str] = ("guest", "guest")
+    """Of a user who may do everything."""
+
     def __enter__(self) -> Self:
         return self
 
@@ -323,13 +326,18 @@ class Nodes:
     def planned_leader(self, name: str, witness: int = 1) -> int:
         """The node that is to lead the queue's shard, which is what placement goes by: on a busy machine another one
         may lead it for a while. 0: the witness knows no such queue."""
+        return next(iter(self.planned_replicas(name, witness)), 0)
+
+    def planned_replicas(self, name: str, witness: int = 1) -> tuple[int, ...]:
+        """The nodes that are to have a replica of the queue's shard, and first the one that is to lead it; none: the
+        witness knows no such queue."""
         info = self.queue(witness, name)
         if info is None:
-            return 0
+            return ()
         code, answer = fetch(self.plan(witness).http, "/shards")
         assert code == 200, answer
         plans = {int(row["group"]): row["plan"] for row in answer["shards"]}
-        return int(plans[int(info["shard"])][0])
+        return tuple(int(id) for id in plans[int(info["shard"])])
 
     def agree(self) -> bool:
         """Whether all running nodes know the same leaders, and have applied the same."""

@@ -64,6 +64,8 @@ def run_mayfly(nodes: Nodes, id: int, *words: str, password: str = "guest") -> s
 
 def mayfly(nodes: Nodes, id: int, *words: str) -> str:
     """What an operator's command that does well prints, run in this process."""
-    result = CliRunner().invoke(main, [*words, "--node", str(nodes.plan(id).http)], catch_exceptions=False)
+    user, password = nodes.login
+    runner = CliRunner(env={"MAYFLY_USER": user, "MAYFLY_PASSWORD": password})
+    result = runner.invoke(main, [*words, "--node", str(nodes.plan(id).http)], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.output

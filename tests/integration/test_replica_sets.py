@@ -1,7 +1,6 @@
 """Five real nodes, three replicas of each shard: clients are on nodes that have none, and notice nothing of it."""
 
 import contextlib
-import re
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -13,19 +12,11 @@ from pika.adapters.blocking_connection import BlockingChannel
 
 from mayfly.cluster.versions import LEVEL_FEEDS, LEVEL_HIGHEST
 from mayfly.node.numbers import CATALOG_GROUP
-from tests.integration.clients import (
-    PERSISTENT,
-    Consumer,
-    Publisher,
-    channel,
-    declare_led_by,
-    drain,
-    judge,
-    publish_all,
-)
+from tests.integration.clients import PERSISTENT, Consumer, channel, declare_led_by, drain, publish_all
 from tests.integration.growing import Growing
 from tests.integration.nodes import Nodes
 from tests.integration.operators import ask, mayfly
+from tests.integration.replica_sets import as_planned, declare_kept, kill_leader, load, replicas, shard_of, without
 from tests.waiting import BOUND_S, wait_for, wait_until_s
 
 pytestmark = [pytest.mark.processes]
@@ -34,6 +25,8 @@ NODES = 5
 GROUPS = 1 + 16
 LEASE_MS = 1_500
 KILLS = 4
+REPLACED_AFTER_MS = 3_000
+HEALED_S = 2 * BOUND_S
 
 
 @pytest.fixture(scope="module")
@@ -42,39 +35,6 @@ def cluster(folder: Path) -> Iterator[Nodes]:
     with Nodes(folder, NODES) as nodes:
         nodes.serve()
         yield nodes
-
-
-def replicas(nodes: Nodes, id: int) -> set[int]:
-    """The groups of which a node has a replica, by its own metrics, which ask no other node."""
-    with urlopen(f"http://{nodes.plan(id).http}/metrics", timeout=BOUND_S) as page:
-        text = page.read().decode()
-    return {int(group) for group in re.findall(r'^mayfly_raft_term\{[^}]*group="(\d+)"', text, re.MULTILINE)}
-
-
-def shard_of(nodes: Nodes, queue: str, witness: int = 1) -> int:
-    """The queue's shard."""
-    info = nodes.queue(witness, queue)
-    assert info is not None, queue
-    return int(info["shard"])
-
-
-def without(nodes: Nodes, *queues: str) -> list[int]:
-    """The nodes that run and have no replica of the shards of these queues."""
-    shards = {shard_of(nodes, queue) for queue in queues}
-    return [id for id in nodes.ids if nodes.runs(id) and not shards & replicas(nodes, id)]
-
-
-def as_planned(nodes: Nodes, witness: int) -> bool:
-    """Whether each node has the catalog and the shards that the plan gives it, and no others."""
-    rows = nodes.page(witness, "/shards")[1]["shards"]
-    ids = {row["name"]: int(row["id"]) for row in nodes.page(witness, "/cluster/members")[1]["members"]}
-    for number in nodes.ids:
-        if nodes.runs(number):
-            id = ids[nodes.plan(number).name]
-            planned = {int(row["group"]) for row in rows if row["group"] == CATALOG_GROUP or id in row["plan"]}
-            if replicas(nodes, number) != planned:
-                return False
-    return True
 
 
 def level_of(nodes: Nodes, id: int) -> int:
@@ -86,24 +46,6 @@ def got(where: BlockingChannel, queue: str) -> bytes | None:
     """The next message, taken for good."""
     body: bytes | None = where.basic_get(queue, auto_ack=True)[2]
     return body
-
-
-@contextlib.contextmanager
-def load(nodes: Nodes, queue: str, publishing: int, consuming: int, rate: float = 300) -> Iterator[Publisher]:
-    """A publisher with confirms and a consumer with acknowledgements that go on meanwhile; then each confirmed message
-    has come once, in order, and nobody was cancelled."""
-    consumer = Consumer(nodes, consuming, queue).begin()
-    publisher = Publisher(nodes, publishing, queue, rate=rate)
-    publisher.start()
-    publisher.until_confirmed(100)
-    yield publisher
-    publisher.until_confirmed(100)
-    publisher.finish()
-    consumer.until_received(len(publisher.confirmed))
-    consumer.finish()
-    judge(publisher, [consumer])
-    assert not consumer.cancelled
-    wait_for(lambda: nodes.ready(consuming, queue) == 0, f"an empty {queue}")
 
 
 def test_replicas_are_where_the_plan_has_them_and_nowhere_else(cluster: Nodes) -> None:
@@ -214,25 +156,6 @@ def test_the_leader_dies_under_load(cluster: Nodes) -> None:
     cluster.heal()
 
 
-def declare_kept(nodes: Nodes, prefix: str, leader: int) -> tuple[str, int, int]:
-    """A queue led by a node, whose shard stays where it is, whatever evenness says; and the two nodes without it."""
-    with channel(nodes, 1) as declaring:
-        queue = declare_led_by(nodes, declaring, prefix, lambda planned: planned == leader)
-    here, there = without(nodes, queue)
-    voters = [leader, *(id for id in nodes.ids if id not in (leader, here, there))]
-    mayfly(nodes, here, "shards", "move", str(shard_of(nodes, queue)), *(nodes.plan(id).name for id in voters))
-    return queue, here, there
-
-
-def kill_leader(nodes: Nodes, queue: str, witness: int) -> int:
-    """Kill -9 the node that leads the queue's shard; the node. Returns when another one leads it."""
-    wait_for(lambda: nodes.leader_of(queue, witness), f"a leader of {queue}")
-    victim = nodes.leader_of(queue, witness)
-    nodes.kill(victim)
-    wait_for(lambda: nodes.leader_of(queue, witness) not in (0, victim), f"another leader than node {victim}")
-    return victim
-
-
 @pytest.mark.slow
 def test_leaders_die_one_after_the_other_under_load(cluster: Nodes) -> None:
     """And come back; the clients are not on any of them."""
@@ -252,6 +175,51 @@ def queue_of_all(nodes: Nodes, name: str) -> str:
     with channel(nodes, 1) as declaring:
         declaring.queue_declare(name, durable=True)
     return name
+
+
+@pytest.mark.slow
+def test_nodes_that_stay_away_are_replaced_where_they_had_replicas(tmp_path: Path) -> None:
+    """Each time all shards have three replicas on living nodes again, so that another node may die: two of five leave
+    three with everything. The clients' own nodes get replicas meanwhile, and give some up again when the two come back
+    after all; for the clients nothing changes."""
+    with Nodes(tmp_path, NODES, {"replace_after_ms": REPLACED_AFTER_MS, "compact_entries": 100}) as nodes:
+        nodes.serve()
+        names = [f"kept-{number}" for number in range(GROUPS - 1)]
+        with channel(nodes, 1) as declaring:
+            for name in names:
+                declaring.queue_declare(name, durable=True, arguments={"x-queue-leader-locator": "balanced"})
+        bodies = [b"%d" % number for number in range(100)]
+        for number, name in enumerate(names):
+            publish_all(nodes, 1 + number % NODES, name, bodies)
+        queue, here, there = declare_kept(nodes, "led", 5)
+        assert nodes.planned_leader(queue, here) == 5
+        lost = [id for id in (5, 4, 3, 2, 1) if id not in (here, there)][:2]
+        with load(nodes, queue, here, there) as publisher, load(nodes, queue_of_all(nodes, "far"), there, here):
+            for count, victim in enumerate(lost, 1):
+                nodes.kill(victim)
+                healed_s = wait_for(partial(is_healed, nodes, here), f"replicas elsewhere than on {lost}", HEALED_S)
+                print(f"node {victim} replaced after {healed_s:.1f} s")
+                assert nodes.metric(here, "mayfly_members_away") == count
+                publisher.until_confirmed(200)
+            assert all(replicas(nodes, id) == set(range(GROUPS)) for id in nodes.ids if nodes.runs(id))
+            for number, name in enumerate(names[::2]):
+                assert drain(nodes, (here, there)[number % 2], name) == [(body, False) for body in bodies]
+            nodes.start(*lost)
+            nodes.until_serving()
+            wait_for(lambda: nodes.metric(here, "mayfly_members_away") == 0, "members that are there again", HEALED_S)
+            wait_for(partial(is_healed, nodes, lost[0]), "replicas as planned", HEALED_S)
+        assert all(replicas(nodes, id) > {CATALOG_GROUP} for id in lost)
+        for number, name in enumerate(names[1::2]):
+            assert drain(nodes, lost[number % 2], name) == [(body, False) for body in bodies]
+
+
+def is_healed(nodes: Nodes, witness: int) -> bool:
+    """Whether every group votes on three nodes that run, as planned, and replicas are nowhere else."""
+    living = {id for id in nodes.ids if nodes.runs(id)}
+    return all(
+        len(row["plan"]) == 3 and set(row["voters"]) == set(row["plan"]) <= living and not row["changing"]
+        for row in nodes.page(witness, "/shards")[1]["shards"]
+    ) and as_planned(nodes, witness)
 
 
 @pytest.mark.slow

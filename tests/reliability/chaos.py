@@ -81,6 +81,8 @@ class Run:
     faults: list[Fault] = field(default_factory=list)
     violations: list[Violation] = field(default_factory=list)
     clients: Clients | None = None
+    replicas_of: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """Queue -> the nodes with a replica of its shard when the faults began."""
     settled_s: float = 0.0
     """How long after the last fault the consumers had everything."""
 
@@ -183,6 +185,7 @@ def with_nodes(run: Run, folder: Path, work: Callable[[Nodes, Surroundings], Non
 def _under_load(run: Run, nodes: Nodes, around: Surroundings, say: bool) -> None:
     queues = declare_queues(nodes)
     clients = run.clients = clients_of(nodes, run.seed)
+    run.replicas_of = {queue: nodes.planned_replicas(queue) for queue in queues}
     consumers = consumers_of(clients, queues, run.seed, run.how_they_consume)
     clients.begin(publishers_of(clients, queues, run.seed, run.rate), consumers)
     try:

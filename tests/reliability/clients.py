@@ -62,6 +62,10 @@ class Clients(threading.Thread):
         """Per publisher: when it connected, and to which node; 0 when it left of its own will."""
         self.refusals: list[tuple[int, str, int, str]] = []
         """When a node closed a client's channel or connection: to whom, which node, and its words."""
+        self.cancelled: list[tuple[int, str, int]] = []
+        """When a node cancelled a consumer: whom, and which node."""
+        self.places: dict[str, int] = {}
+        """Who holds deliveries, by the name in the history -> the node it is connected to."""
         self.proven: dict[int, int] = {}
         """Message -> since when its acknowledgement is known to have been applied (see `Consumer`)."""
         self.failure: BaseException | None = None
@@ -436,6 +440,7 @@ class Consumer(Client):
         clients = self.clients
         self._connections += 1
         self._holder = f"{self.name}.{self._connections}"
+        clients.places[self._holder] = self.node
         self._unsettled, self._unproven, self._cancelled = {}, {}, False
         client.on_cancelled = self._on_cancelled
         invoked_us = clients.now_us()
@@ -453,6 +458,7 @@ class Consumer(Client):
 
     def _on_cancelled(self, tag: str) -> None:
         self._cancelled = True
+        self.clients.cancelled.append((self.clients.now_us(), self.name, self.node))
 
     def on_message(self, message: ReceivedMessage) -> None:
         clients = self.clients
@@ -500,6 +506,7 @@ class Poller(Consumer):
         clients = self.clients
         self._connections += 1
         self._holder = f"{self.name}.{self._connections}"
+        clients.places[self._holder] = self.node
         self._unsettled, self._unproven, self._cancelled = {}, {}, False
         clients.history.touched.setdefault(self.queue)
         self._attachment = Attachment(self.queue, self._holder, clients.now_us(), clients.now_us())

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from simulation.node.history import ACK, CONFIRMED, REFUSED, History
-from tests.reliability.faults import Fault
+from tests.reliability.faults import KILL, KINDS, Fault
 
 
 @dataclass(slots=True)
@@ -102,6 +102,24 @@ def counts(history: History) -> dict[str, int]:
         "delivered again, marked as redelivered": sum(delivery.redelivered for delivery in history.deliveries),
         "taken in the final drain": sum(delivery.draining for delivery in history.deliveries),
     }
+
+
+def served_from_afar(
+    replicas_of: Mapping[str, Sequence[int]],
+    publishers: Sequence[PublisherNotes],
+    history: History,
+    places: Mapping[str, int],
+) -> tuple[int, int]:
+    """How many confirms, and how many deliveries, clients had from nodes without a replica of the queue's shard.
+    `places`: holder -> node."""
+    confirms = sum(node not in replicas_of[each.queue] for each in publishers for _, node in each.confirms)
+    deliveries = sum(places[each.holder] not in replicas_of[each.queue] for each in history.deliveries)
+    return confirms, deliveries
+
+
+def nodes_killed(faults: Sequence[Fault]) -> int:
+    """How many processes got SIGKILL."""
+    return sum(len(fault.victims) for fault in faults if KINDS[fault.kind][0] == KILL)
 
 
 def percentile(values: Sequence[float], share: float) -> float:

@@ -129,13 +129,14 @@ def circumstances(run: Run, what: str) -> str:
 
 def report(run: Run) -> str:
     """The figures of a run, in Markdown."""
-    from tests.reliability.figures import counts, notes_of, table, waits_by_kind
+    from tests.reliability.figures import counts, nodes_killed, notes_of, served_from_afar, table, waits_by_kind
 
     clients = run.clients
     assert clients is not None
     history = clients.history
     notes = notes_of(clients.homes, clients.confirms, clients.moves)
     waits = waits_by_kind(run.faults, notes, history.calm_us)
+    confirms, deliveries = served_from_afar(run.replicas_of, notes, history, clients.places)
     lines = [
         circumstances(run, f"{run.seconds / 60:g} minutes"),
         "",
@@ -143,8 +144,12 @@ def report(run: Run) -> str:
         "",
         ", ".join(f"{name}: {number}" for name, number in counts(history).items()) + ".",
         "",
+        f"Nodes killed: {nodes_killed(run.faults)}. From nodes without a replica of the queue's shard when the faults "
+        f"began: {confirms} confirms, {deliveries} deliveries.",
+        "",
         f"Acknowledgements known to have been applied: {len(clients.proven)}. "
         f"Connections and channels closed by a node: {len(clients.refusals)}. "
+        f"Consumers cancelled by a node: {len(clients.cancelled)}. "
         f"Promises broken: {len(run.violations)}.",
     ]
     lines += [f"- {violation}" for violation in run.violations[:MOST_SHOWN]]

@@ -13,6 +13,7 @@ from simulation.node.history import CONFIRMED
 from tests.reliability.chaos import Run, carry_out_run
 from tests.reliability.dead_letters import DeadLetterRun, carry_out_dead_letters
 from tests.reliability.faults import USUAL, kinds_of
+from tests.reliability.figures import notes_of, served_from_afar
 from tests.reliability.network import why_impossible
 from tests.reliability.run_chaos import report, report_dead_letters, report_schedules, save
 from tests.reliability.run_jepsen import RUNS, carry_out, row_of
@@ -39,8 +40,8 @@ def demand(run: Run, folder: Path) -> None:
         raise AssertionError(f"CHAOS_SEED={run.seed}: {run.violations[:10]}; all of it in {save(run, folder)}")
 
 
-def check(kinds: list[str], folder: Path, nodes: int = 3, moves: bool = False) -> None:
-    """Run, and demand that no promise was broken."""
+def check(kinds: list[str], folder: Path, nodes: int = 3, moves: bool = False) -> Run:
+    """Run, and demand that no promise was broken; the run."""
     run = Run(seed(), SECONDS, kinds, RATE, least_faults=LEAST_FAULTS, nodes=nodes, moves=moves)
     carry_out_run(run, folder)
     print(report(run))
@@ -51,6 +52,7 @@ def check(kinds: list[str], folder: Path, nodes: int = 3, moves: bool = False) -
     assert run.is_hit_enough
     assert len(clients.proven) > 200
     assert bool(run.moves_asked) == moves
+    return run
 
 
 def test_kills_and_freezes(tmp_path: Path) -> None:
@@ -59,7 +61,11 @@ def test_kills_and_freezes(tmp_path: Path) -> None:
 
 def test_five_nodes_while_queues_move(tmp_path: Path) -> None:
     """Two of five nodes have no replica of a shard, and their clients the same promises."""
-    check(kinds_of(["kill", "freeze"]), tmp_path, nodes=5, moves=True)
+    run = check(kinds_of(["kill", "freeze"]), tmp_path, nodes=5, moves=True)
+    clients = run.clients
+    assert clients is not None
+    notes = notes_of(clients.homes, clients.confirms, clients.moves)
+    assert min(served_from_afar(run.replicas_of, notes, clients.history, clients.places)) > 100
 
 
 def test_everything_with_partitions(tmp_path: Path) -> None:

@@ -4,8 +4,17 @@ from random import Random
 
 import pytest
 
+from simulation.node.history import Delivery, History
 from tests.reliability.faults import Fault, choose_victims, cuts, deck, kinds_of
-from tests.reliability.figures import PublisherNotes, longest_pause_ms, percentile, table, waits_by_kind
+from tests.reliability.figures import (
+    PublisherNotes,
+    longest_pause_ms,
+    nodes_killed,
+    percentile,
+    served_from_afar,
+    table,
+    waits_by_kind,
+)
 
 MS = 1_000
 EVERY_10_MS = [(at * 10 * MS, 1) for at in range(1, 101)]
@@ -101,3 +110,20 @@ def test_a_seed_draws_the_same_faults_and_every_kind() -> None:
     assert drawn(3) == drawn(3) != drawn(4)
     assert {kind for kind, _ in drawn(3)} == {"kill", "kill two", "kill all", "freeze"}
     assert all(len(set(victims)) == {"kill two": 2, "kill all": 3}.get(kind, 1) for kind, victims in drawn(3))
+
+
+def test_who_was_served_by_a_node_without_the_shard() -> None:
+    """Each confirm and each delivery by the node it came from: a client is not at home all the time."""
+    publishers = [
+        PublisherNotes(4, "led", [(1, 4), (2, 1), (3, 5)], []),
+        PublisherNotes(4, "other", [(1, 4), (2, 1)], []),
+    ]
+    history = History()
+    history.deliveries += [Delivery(1, "led", 1, "first", False), Delivery(2, "other", 2, "second", False)]
+    replicas_of = {"led": (1, 2, 3), "other": (3, 4, 5)}
+    assert served_from_afar(replicas_of, publishers, history, {"first": 5, "second": 5}) == (3, 1)
+
+
+def test_killed_nodes_count_one_by_one() -> None:
+    faults = [Fault("kill", (1,)), Fault("kill two", (1, 2)), Fault("freeze", (3,)), Fault("kill all", (1, 2, 3, 4, 5))]
+    assert nodes_killed(faults) == 8

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -40,12 +41,25 @@ class Watch:
         self.was_out = False
         """Whether no group had it as a voter, though it was a member."""
         self.is_back = False
+        self.reading: set[int] = set()
+        """The groups that the member's process had replicas of at its start, and has no answer from yet whether these
+        are up to date, or are no more: it is not ready before."""
+        self._process: SimulatedNode | None = None
 
     def look(self) -> None:
         for program in self.simulation.programs():
             if program.engine.host.groups[0].established and program.engine.catalog.members.founded:
                 self._look_at(program)
+            if program.machine.id == GOES and program is not self._process:
+                self._process = program
+                self.reading = set(program.engine.host.groups)
+                for group in list(self.reading):
+                    program.engine.host.read_index(group, partial(self._is_read, program, group))
         self.simulation.queue.after(LOOK_EVERY_US, self.look)
+
+    def _is_read(self, program: SimulatedNode, group: int, result: object) -> None:
+        if program is self._process:
+            self.reading.discard(group)
 
     def _look_at(self, program: SimulatedNode) -> None:
         members = program.engine.catalog.members
@@ -71,6 +85,7 @@ def test_a_silent_member_is_replaced_and_gets_votes_again_when_it_is_back(first_
     once_founded(simulation, watch.look)
     run(simulation)
     assert watch.was_away and watch.was_out and watch.is_back
+    assert not watch.reading
 
 
 def test_who_is_silent_for_less_than_that_is_not_replaced() -> None:

@@ -200,6 +200,29 @@ def test_a_replica_that_was_given_up_leaves_its_word_and_nothing_else() -> None:
     assert LOST not in talk.heard and cluster.nodes[loser].effects == talk.sent
 
 
+def test_a_read_that_waits_at_a_replica_that_is_given_up_is_answered() -> None:
+    """Others took its place while its node was down: by its own log it is a member still."""
+    cluster = placed()
+    loser = cluster.plan[GROUP][-1]
+    cluster.kill(loser)
+    cluster.run_until(lambda: cluster.leader(GROUP))
+    others = [id for id in cluster.members if id != loser]
+    cluster.plan[GROUP] = (others[0], others[1], others[2])
+    cluster.follow()
+
+    def is_replaced() -> bool:
+        leader = cluster.leader(GROUP)
+        return bool(leader) and not cluster.nodes[leader].host.groups[GROUP].has_member(loser)
+
+    cluster.run_until(is_replaced)
+    cluster.start(loser)
+    host = cluster.nodes[loser].host
+    heard: list[object] = []
+    host.read_index(GROUP, heard.append)
+    cluster.run_until(lambda: GROUP not in host.groups)
+    assert heard == [LOST]
+
+
 def test_an_old_word_that_a_node_is_out_takes_nothing_from_it() -> None:
     """It was said before the node was made a member, and comes late."""
     cluster = placed()
