@@ -32,7 +32,7 @@ ONLY ?=
 # For `make soak`: how long; fractions are allowed.
 HOURS ?= 1
 # For `make chaos`, `make fuzz` and `make fuzz-coverage`: how long. For `make chaos` and `make test-failover`: which
-# faults (of chaos: kill, freeze, partition; of test-failover: kinds as in docs/measurements/reliability.md; none: all). WRITE=1 puts
+# faults (of chaos: kill, freeze, partition, disk, memory, weather; of test-failover: kinds as in docs/measurements/reliability.md; none: all). WRITE=1 puts
 # the figures into docs.
 # NODES of a run of chaos or test-failover: shards have three replicas, so with five of them clients are on nodes without
 # one. MOVES=1 for chaos: queues move to other shards all the while.

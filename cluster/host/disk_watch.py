@@ -2,7 +2,8 @@
 
 A leader whose write hangs can commit nothing that needs its own disk, and the group's writes of this moment with it
 hang until somebody else leads. So a write that takes longer than `limit_ms`, and than its size explains, makes the node
-resign what it leads and stand for no election. When the write ends at last the node is on probation: it may lead again
+resign what it leads and stand for no election, where there is a majority of others that have quicker disks
+(`Leadership.others_are_quick`). When the write ends at last the node is on probation: it may lead again
 only after a while that doubles with every further late write, or a disk that hangs now and then would be elected again
 and again.
 """
@@ -66,6 +67,10 @@ class DiskWatch:
     def is_stuck(self, now_ms: int) -> bool:
         """Whether the write that is under way takes too long."""
         return self._since_ms >= 0 and now_ms - self._since_ms > self._allowed_ms
+
+    def overdue_ms(self, now_ms: int) -> int:
+        """How much longer than it may the write that is under way has taken; 0 if there is none that is late."""
+        return max(0, now_ms - self._since_ms - self._allowed_ms) if self._since_ms >= 0 else 0
 
     def may_lead(self, now_ms: int) -> bool:
         """Whether this node should stand for election."""

@@ -54,6 +54,11 @@ NEVER: Final = -1
 BALANCE_EVERY_MS: Final = 1000
 """How often leaders are balanced, silent sessions closed, rebuilds asked for and logs compacted."""
 
+OTHERS_ARE_HEARD_SHARE: Final = 4
+"""A leader whose disk is late waits for such a part of the election timeout before it resigns: what makes its disk late
+may make all late, and then nobody could take over."""
+HANGS_AFTER_ELECTION_TIMEOUTS: Final = 10
+"""When a leader whose disk is late resigns although others' are late as well: theirs may end a write some time."""
 SLOW_SHARE_OF_ELECTION_TIMEOUT: Final = 3
 """A disk whose writes take a third of the election timeout is slow (see `cluster.host.disk_pace`)."""
 
@@ -110,6 +115,8 @@ class Host:
         )
         self._heartbeats: GroupHeartbeats = GroupHeartbeats(settings.node, self.groups)
         self.disk: DiskWatch = DiskWatch(settings.election_timeout_ms)
+        self._resign_after_ms = settings.election_timeout_ms // OTHERS_ARE_HEARD_SHARE
+        self._hangs_after_ms = settings.election_timeout_ms * HANGS_AFTER_ELECTION_TIMEOUTS
         self._input: RaftInput = RaftInput(
             settings.node, self.groups, self._heartbeats, self.disk, self._has_work, self._tell
         )
@@ -203,7 +210,7 @@ class Host:
             self._trace(f"clock of node {self.node} is {excess} ms beyond the bound: it stamps without the excess")
         self._excess_noted = excess > 0
         self.disk.looked(now_ms)
-        stuck, quick = self.disk.is_stuck(now_ms), self.disk.may_lead(now_ms)
+        overdue_ms, quick = self.disk.overdue_ms(now_ms), self.disk.may_lead(now_ms)
         # All groups' heartbeats and the clocks' go in one frame: a frame costs more than what is in it.
         since_heartbeat = self._ticks % self.settings.group.heartbeat_ticks
         heartbeat_is_due = since_heartbeat + 1 == self.settings.group.heartbeat_ticks
@@ -215,14 +222,17 @@ class Host:
             outvoted = excess > 0 and self.clocks.outvoted(
                 group.conf_state.voters, self._rebuilds.silent.of(group.id, now_ms)
             )
-            if stuck and group.leads and not group.raw.decides_alone:
+            others_are_quick = quick or self.leadership.others_are_quick(group, now_ms)
+            bearable_ms = self._resign_after_ms if others_are_quick else self._hangs_after_ms
+            if overdue_ms >= bearable_ms and group.leads and not group.raw.decides_alone:
                 self._resign(group, now_ms)
             if outvoted and not group.leads and group.raw.is_election_due:
                 self.clock_refusals += 1
             group.raw.pace_heartbeats(since_heartbeat)
             if group.intake.reading_from:
                 self._input.read_snapshot(group, now_ms)
-            group.tick(now_ms, not outvoted and (quick or group.raw.decides_alone))
+            # Where all disks are late somebody has to lead all the same.
+            group.tick(now_ms, not outvoted and (quick or not others_are_quick or group.raw.decides_alone))
             if heartbeat_is_due and group.leads:
                 self._heartbeats.are_due(group)
             if group.has_work:
@@ -238,7 +248,7 @@ class Host:
             self._next_balance_ms = now_ms + BALANCE_EVERY_MS
             self.replicas.follow_plan()
             self._all_have_work(self._silent_sessions.close(self.members, now_ms))
-            if self.disk_pace.hands_over(now_ms) and not self._draining.here:
+            if self.disk_pace.hands_over(now_ms) and quick and not self._draining.here:
                 self._all_have_work(self.leadership.drain(now_ms))
             self._all_have_work(self.leadership.balance(now_ms))
             self._rebuilds.ask(self.peers, now_ms)

@@ -154,6 +154,17 @@ class Leadership:
         first, then who leads the fewest groups."""
         return self._in_order(group, self._able(group, now_ms), self._lead_counts()) if group.leads else []
 
+    def others_are_quick(self, group: Group, now_ms: int) -> bool:
+        """Whether a majority of the group's voters are other nodes that are there and have not said that their disks
+        are late: they could elect one of them, and go on, without waiting for a disk that is."""
+        voters = group.conf_state.voters
+        quick = [
+            peer for peer in voters
+            if peer != self._node and self._liveness.is_there(peer, now_ms)
+            and not self._draining.disk_is_late(peer, now_ms)
+        ]  # fmt: skip
+        return 2 * len(quick) > len(voters)
+
     def _able(self, group: Group, now_ms: int) -> list[int]:
         there = [
             peer for peer in group.conf_state.voters if peer != self._node and self._liveness.is_there(peer, now_ms)

@@ -58,7 +58,7 @@ class WriteAheadFiles:
         try:
             return [(str(path), path.read_bytes()) for path in self._paths]
         except OSError as error:
-            raise StoreRefused(f"can't read a write-ahead file: {error}") from error
+            raise StoreRefused(f"can't read the write-ahead files in {self._paths[0].parent}: {error}") from error
 
     def begin(self, images: list[tuple[str, bytes]]) -> None:
         """Clear both files, whose content is in the log file by now; without room for that, later. Raises

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import faulthandler
 import gc
 import logging
 import os
@@ -101,6 +102,8 @@ def command(config: Path | None, stop_with_parent: int | None, log_as: str, **op
         raise exit_codes.BadSettings(error) from None
     except ClusterError as error:
         raise click.ClickException(str(error)) from None
+    # A page of the log's map that the disk doesn't give ends the process (SIGBUS): else it would without a word.
+    faulthandler.enable()
     sys.exit(_event_loop_runner()(_serve(settings, supervised=stop_with_parent is not None)))
 
 

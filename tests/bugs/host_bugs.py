@@ -70,6 +70,15 @@ HOST_BUGS = [
         ".leads",
     ),
     Bug(
+        "gives leads up for a disk that is late where all are",
+        "cluster/host/leadership.py",
+        "        return 2 * len(quick) > len(voters)",
+        "        return True",
+        "tests/cluster/host/test_slow_disk.py::"
+        "test_disks_of_a_majority_that_are_later_than_an_election_change_no_leader[write_ms0]",
+        "go_on(60_000) == 0",
+    ),
+    Bug(
         "asks one to lead whose disk was late",
         "cluster/raft/succession.py",
         " and progress.recent_active and node not in late",

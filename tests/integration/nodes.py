@@ -11,7 +11,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, Self, TextIO
 from urllib.parse import quote
@@ -33,6 +33,10 @@ from tests.waiting import wait_for as wait_for
 
 START_WITHIN_S: Final = 180.0
 # Frames of peers come at most 25 000 above: still below the ports that the system gives to clients.
+BUS_ERROR: Final = (
+    "^Fatal Python error: Bus error", "^(Current t|T)hread 0x", "^  ", "^Extension modules: ", "^$",
+)  # fmt: skip
+"""What is in the log of a node that looked at a page of a map that can't be had."""
 _FIRST_PORT: Final = 5_700
 _LAST_PORT: Final = 6_980
 _PORT_STEP: Final = 10
@@ -107,7 +111,13 @@ class Nodes:
         self.expected_errors: list[str] = []
         """Patterns of lines of level ERROR or above that a test provokes."""
         self._frozen: set[int] = set()
-        self._cluster = LocalCluster(self.plans, executable or this_mayfly())
+        self._words: list[Callable[[int], list[str]]] = []
+        self._cluster: LocalCluster = _BehindWords(self.plans, executable or this_mayfly(), self._words)
+
+    def start_behind(self, words: Callable[[int], list[str]], before_others: bool = False) -> None:
+        """From its next start on, each node is a command behind `words(id)`, which stand behind or before those given
+        earlier. They have to become the node itself, as `env` and `exec` do."""
+        self._words.insert(0 if before_others else len(self._words), words)
 
     # ------------------------------------------------------------------ processes
 
@@ -380,6 +390,25 @@ class Nodes:
                 if not fine and not any(re.search(pattern, line) for pattern in self.expected_errors):
                     faults.append(f"node {id}: {line}")
         return faults[:40]
+
+
+class _BehindWords(LocalCluster):
+    """Starts each node behind words of its own."""
+
+    def __init__(
+        self, plans: list[NodePlan], executable: Sequence[str], words: list[Callable[[int], list[str]]]
+    ) -> None:
+        """What is put into `words` later counts as well."""
+        super().__init__(plans, executable)
+        self._mayfly = list(executable)
+        self._ids = {plan.name: id for id, plan in enumerate(plans, 1)}
+        self._words = words
+
+    def start_node(self, plan: NodePlan) -> int:
+        """As its base does."""
+        id = self._ids[plan.name]
+        self._executable = [word for words in self._words for word in words(id)] + self._mayfly
+        return super().start_node(plan)
 
 
 def _plain(value: object) -> object:

@@ -1,5 +1,6 @@
 """Disks that fail and disks that forget: a node never carries on as if nothing had happened, and comes back."""
 
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from mayfly.cluster.log import records
 from mayfly.cluster.store.lmdb_file import meta_pages
 from mayfly.cluster.store.write_ahead_store import WriteAheadStore
 from tests.integration.clients import channel, connect, drain, publish_all
-from tests.integration.nodes import Nodes, wait_for
+from tests.integration.nodes import BUS_ERROR, Nodes, wait_for
 from tests.waiting import BOUND_S
 
 pytestmark = [pytest.mark.processes]
@@ -236,3 +237,21 @@ def test_damage_found_while_running_is_not_delivered_stops_the_node_and_is_rebui
     three.until_serving()
     three.until_well()
     assert [body for body, _ in drain(three, 3, "kept")] == bodies
+
+
+def test_a_log_that_cannot_be_read_under_a_running_node_ends_it_with_a_text(single: Nodes) -> None:
+    """A page of LMDB's map that the disk doesn't give is a signal (SIGBUS) to whoever looks at it: here one behind the
+    end of its file. Nothing can be done then but to say where the process was."""
+    with channel(single, 1) as declaring:
+        declaring.queue_declare("kept", durable=True)
+    # Many times the cache, and more than waits in write-ahead files.
+    publish_all(single, 1, "kept", [b"%06d" % number + b"x" * 30_000 for number in range(400)])
+    file = single.plan(1).data_dir / "log" / "data.mdb"
+    wait_for(lambda: b"000000" + b"x" * 3_000 in file.read_bytes(), "the first message in the log file", every_s=0.1)
+    with file.open("r+b") as handle:
+        handle.truncate(0)
+    single.expected_errors += BUS_ERROR
+    with connect(single, 1) as client, pytest.raises(pika.exceptions.AMQPError):
+        take_all(client.channel(), [])
+    assert single.ends_by_itself(1) == -signal.SIGBUS
+    assert "Fatal Python error: Bus error" in single.log_text(1)

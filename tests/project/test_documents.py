@@ -194,9 +194,13 @@ def test_tests_that_documents_name_are_there() -> None:
     ]
 
 
-def test_every_port_and_every_secret_has_a_test() -> None:
+def test_every_port_and_every_secret_has_a_test_and_so_has_what_is_assumed_and_defended() -> None:
     text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
-    for heading in ("Ports", "Secrets"):
+    defended = text.split("## What is defended, against whom\n")[1].split("\n## ")[0]
+    rows = [line for line in defended.splitlines() if line.startswith("| ")][1:]
+    assert rows
+    assert [row for row in rows if "`tests/" not in row] == []
+    for heading in ("Ports", "Secrets", "What is assumed"):
         part = text.split(f"## {heading}\n")[1].split("\n## ")[0]
         rows = [line for line in part.splitlines() if line.startswith("| ")][1:]
         assert rows

@@ -6,6 +6,7 @@ import dataclasses
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,6 @@ from typing import Final
 
 import pika
 
-from mayfly.node.local_nodes.local_cluster import LocalCluster, NodePlan, this_mayfly
 from mayfly.node.numbers import CATALOG_GROUP
 from mayfly.node.settings.kinds import Address
 from mayfly.node.shell.build import describe_version
@@ -25,12 +25,17 @@ from tests.integration.operators import ask_to_move
 from tests.reliability.clients import CONSUMING, Clients, consumers_of, publishers_of
 from tests.reliability.damage import Damages, expect_words_of_damage
 from tests.reliability.disks import Disks
+from tests.reliability.failing_disks import FailingDisks
 from tests.reliability.faults import (
     DAMAGE,
+    DISK,
     JEPSEN,
     KINDS,
+    MEMORY,
     PARTITION,
     POWER,
+    PROVOKED,
+    WEATHER,
     Fault,
     Surroundings,
     carry_out,
@@ -38,6 +43,7 @@ from tests.reliability.faults import (
     deck,
 )
 from tests.reliability.judging import judge
+from tests.reliability.memory_groups import MemoryGroups
 from tests.reliability.network import Network
 
 MOVED_AT_ONCE: Final = 3
@@ -86,20 +92,9 @@ class Run:
     settled_s: float = 0.0
     """How long after the last fault the consumers had everything."""
 
-    @property
-    def needs_network(self) -> bool:
-        """Whether there are partitions in it."""
-        return any(KINDS[kind][0] in (PARTITION, JEPSEN) for kind in self.kinds)
-
-    @property
-    def needs_damages(self) -> bool:
-        """Whether data are damaged in it."""
-        return any(KINDS[kind][0] == DAMAGE for kind in self.kinds)
-
-    @property
-    def needs_disks(self) -> bool:
-        """Whether there are losses of power in it."""
-        return any(KINDS[kind][0] == POWER for kind in self.kinds)
+    def needs(self, *groups: str) -> bool:
+        """Whether there are faults of one of these groups in it."""
+        return any(KINDS[kind][0] in groups for kind in self.kinds)
 
     @property
     def is_hit_enough(self) -> bool:
@@ -125,21 +120,7 @@ class HostedNodes(Nodes):
             )
             for id, plan in enumerate(self.plans, 1)
         ]
-        self._cluster = _HostedCluster(self.plans, network)
-
-
-class _HostedCluster(LocalCluster):
-    """Starts each node on its host."""
-
-    def __init__(self, plans: list[NodePlan], network: Network) -> None:
-        super().__init__(plans)
-        self._hosts = {plan.name: host for host, plan in enumerate(plans, 1)}
-        self._network = network
-
-    def start_node(self, plan: NodePlan) -> int:
-        """As its base does; the words before the command become the node itself."""
-        self._executable = [*self._network.inside(self._hosts[plan.name]), *this_mayfly()]
-        return super().start_node(plan)
+        self.start_behind(network.inside)
 
 
 def carry_out_run(run: Run, folder: Path, say: bool = True) -> None:
@@ -151,35 +132,49 @@ def with_nodes(run: Run, folder: Path, work: Callable[[Nodes, Surroundings], Non
     """Do the work on nodes that serve, with the network and the disks that the run needs; nodes that end or complain
     are told of."""
     run.build = describe_version()
-    network = Network(run.nodes) if run.needs_network else None
     settings: dict[str, object] = {
         "default_user": LOGIN[0], "default_pass": LOGIN[1], "replication_factor": run.replicas,
     }  # fmt: skip
-    try:
-        if network is None:
-            nodes = Nodes(folder, run.nodes, settings, run.executable or None)
+    with ExitStack() as ends:
+        network = None
+        if run.needs(PARTITION, JEPSEN, WEATHER):
+            network = Network(run.nodes, soft=run.needs(WEATHER))
+            ends.callback(network.close)
+            nodes: Nodes = HostedNodes(folder, run.nodes, network, settings)
         else:
-            nodes = HostedNodes(folder, run.nodes, network, settings)
-        disks = Disks(folder, nodes.ids) if run.needs_disks else None
-        try:
-            if disks is not None:
-                for id in nodes.ids:
-                    nodes.move_data(id, disks.data_folder(id))
-            if run.needs_damages:
-                run.damages = Damages(folder / "copies")
-                expect_words_of_damage(nodes)
-            nodes.serve()
-            work(nodes, Surroundings(network, disks, run.damages))
-        finally:
-            run.violations += [Violation("end", end.describe()) for end in nodes.ends()]
-            nodes.stop()
-            nodes.release_ports()
-            if disks is not None:
-                disks.close()
-            run.violations += [Violation("log", line) for line in nodes.log_faults()]
-    finally:
-        if network is not None:
-            network.close()
+            nodes = Nodes(folder, run.nodes, settings, run.executable or None)
+        around = Surroundings(network, *_disks_of(run, nodes, folder, ends))
+        ends.callback(lambda: run.violations.extend(Violation("log", line) for line in nodes.log_faults()))
+        ends.callback(nodes.release_ports)
+        ends.callback(nodes.stop)
+        ends.callback(lambda: run.violations.extend(Violation("end", end.describe()) for end in nodes.ends()))
+        nodes.serve()
+        work(nodes, around)
+
+
+def _disks_of(
+    run: Run, nodes: Nodes, folder: Path, ends: ExitStack
+) -> tuple[Disks | None, Damages | None, FailingDisks | None, MemoryGroups | None]:
+    """What nodes that do not run yet have around them beside the network, as far as the run needs it."""
+    disks, failing, memory = None, None, None
+    if run.needs(POWER):
+        disks = Disks(folder, nodes.ids)
+        ends.callback(disks.close)
+        for id in nodes.ids:
+            nodes.move_data(id, disks.data_folder(id))
+    if run.needs(DAMAGE):
+        run.damages = Damages(folder / "copies")
+        expect_words_of_damage(nodes)
+    if run.needs(MEMORY):
+        memory = MemoryGroups(nodes.ids)
+        ends.callback(memory.close)
+        # Inside a network namespace of `ip` control groups are not mounted.
+        nodes.start_behind(memory.words, before_others=True)
+    if run.needs(DISK):
+        failing = FailingDisks(folder / "switches", lambda id: nodes.plan(id).data_dir)
+        nodes.start_behind(failing.words)
+        nodes.expected_errors += PROVOKED
+    return disks, run.damages, failing, memory
 
 
 def _under_load(run: Run, nodes: Nodes, around: Surroundings, say: bool) -> None:

@@ -5,13 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import permutations
 from random import Random
+from signal import SIGBUS, SIGKILL
 from typing import Final
 
-from tests.integration.nodes import Nodes, wait_for
+from tests.integration.nodes import BUS_ERROR, Nodes, wait_for
+from tests.reliability import disks, failing_disks, memory_groups, network
 from tests.reliability.damage import DAMAGES, Damages, damage
 from tests.reliability.disks import Disks
+from tests.reliability.failing_disks import FailingDisks
+from tests.reliability.memory_groups import MemoryGroups
 from tests.reliability.network import Network
 
 KILL: Final = "kill"
@@ -21,6 +26,10 @@ JEPSEN: Final = "jepsen"
 """Partitions by the names that the Jepsen runs for RabbitMQ's quorum queues have for them; meant for five nodes."""
 POWER: Final = "power"
 DAMAGE: Final = "damage"
+DISK: Final = "disk"
+MEMORY: Final = "memory"
+WEATHER: Final = "weather"
+"""Links that lose, delay, repeat and reorder single packets."""
 
 KINDS: Final[dict[str, tuple[str, str]]] = {
     "kill": (KILL, "one node: SIGKILL, started again after 0.2-3 s"),
@@ -38,6 +47,15 @@ KINDS: Final[dict[str, tuple[str, str]]] = {
     "cut": (POWER, "one node loses its power, and has it again after 0.2-3 s"),
     "cut majority": (POWER, "all nodes but one at once; again after 0.2-1 s"),
     "cut all": (POWER, "all nodes at once; again after 0.2-1 s"),
+    "slow disk": (DISK, "one node: every sync takes 1-3 s longer, for 4-12 s, until it leads nothing"),
+    "slow disks": (DISK, "all nodes: every sync takes 1-3 s longer, for 4-12 s, until all groups are led"),
+    "failing writes": (DISK, "one node: writes fail (EIO) until it has ended, and at its next start"),
+    "failing syncs": (DISK, "one node: syncs fail (EIO) until it has ended, and at its next start"),
+    "failing reads": (DISK, "one node: its log can't be read (SIGBUS) until it has ended, nor at its next start (EIO)"),
+    "out of memory": (MEMORY, "one node: killed by the kernel at its control group's limit, started after 0.2-3 s"),
+    "loss": (WEATHER, "each packet between one node and the others is lost with 5-20 %, for 3-8 s"),
+    "delay": (WEATHER, "each packet between one node and the others is 50-250 ms late, for 3-8 s"),
+    "disorder": (WEATHER, "those packets are 5-100 ms late, each by its own time, 10 % twice, 1 % lost, for 3-8 s"),
     **{kind: (DAMAGE, what) for kind, what in DAMAGES.items()},
 }
 """Kind -> its group, and what it is."""
@@ -56,6 +74,8 @@ class Surroundings:
     network: Network | None = None
     disks: Disks | None = None
     damages: Damages | None = None
+    failing_disks: FailingDisks | None = None
+    memory: MemoryGroups | None = None
 
 
 @dataclass(slots=True)
@@ -79,16 +99,36 @@ class Fault:
         return f"{self.at_us / 1e6:8.3f}s {self.kind} {nodes} for {seconds:.1f} s, led {led}"
 
 
+def words_for_faults() -> list[str]:
+    """What a run can be asked for: kinds, and groups of them."""
+    return list(dict.fromkeys([*KINDS, *(group for group, _ in KINDS.values())]))
+
+
 def kinds_of(names: Sequence[str]) -> list[str]:
     """The kinds that these words stand for: kinds themselves, or groups. Raises ValueError for another word."""
     chosen: list[str] = []
     for word in names:
         found = [kind for kind, (group, _) in KINDS.items() if word in (kind, kind.replace(" ", "-"), group)]
         if not found:
-            words = ", ".join([*KINDS, PARTITION, JEPSEN, POWER, DAMAGE])
-            raise ValueError(f"no fault is called {word!r}; there are {words}")
+            raise ValueError(f"no fault is called {word!r}; there are {', '.join(words_for_faults())}")
         chosen += [kind for kind in found if kind not in chosen]
     return chosen
+
+
+def why_not(kinds: Sequence[str]) -> str:
+    """What this machine lacks for these kinds, but for partitions, which a run can do without; empty: nothing."""
+    groups = {KINDS[kind][0] for kind in kinds}
+    reasons: dict[str, tuple[str, Callable[[], str]]] = {
+        POWER: ("disks that forget", disks.why_impossible),
+        DISK: ("disks that fail", failing_disks.why_impossible),
+        MEMORY: ("limits of memory", memory_groups.why_impossible),
+        WEATHER: ("disturbed networks", partial(network.why_impossible, soft=True)),
+    }
+    for group, (what, why_impossible) in reasons.items():
+        reason = why_impossible() if group in groups else ""
+        if reason:
+            return f"no {what} on this machine: {reason}"
+    return ""
 
 
 def deck(kinds: Sequence[str], random: Random) -> Iterator[str]:
@@ -100,8 +140,9 @@ def deck(kinds: Sequence[str], random: Random) -> Iterator[str]:
 
 
 def choose_victims(kind: str, ids: Sequence[int], busiest: int, random: Random) -> tuple[int, ...]:
-    """Nodes at random; half of the time `busiest`, the one that leads most of what is in use, is among them."""
-    if kind in ("kill all", "cut all"):
+    """Nodes at random; half of the time `busiest`, the one that leads most of what is in use, is among them, and
+    always where a disk or memory is bad."""
+    if kind in ("kill all", "cut all", "slow disks"):
         return tuple(ids)
     if kind == "partition-majorities-ring":
         return tuple(random.sample(list(ids), len(ids)))
@@ -109,7 +150,8 @@ def choose_victims(kind: str, ids: Sequence[int], busiest: int, random: Random) 
         return tuple(ids[: len(ids) // 2])
     if kind == "random-partition-halves":
         return tuple(random.sample(list(ids), len(ids) // 2))
-    first = busiest if busiest in ids and random.random() < 0.5 else random.choice(list(ids))
+    always = KINDS[kind][0] in (DISK, MEMORY)
+    first = busiest if busiest in ids and (always or random.random() < 0.5) else random.choice(list(ids))
     if kind in ("kill two", "link"):
         return first, random.choice([id for id in ids if id != first])
     if kind == "cut majority":
@@ -156,6 +198,31 @@ def carry_out(
         fault.at_us = now_us()
         damage(nodes, around.damages, fault.kind, fault.victims[0], random)
         fault.healed_us = now_us()
+    elif group == DISK:
+        assert around.failing_disks is not None
+        fault.at_us = now_us()
+        if fault.kind in _FAILURES:
+            have_failing_disk(nodes, around.failing_disks, fault)
+        else:
+            have_slow_disks(nodes, around.failing_disks, fault, random)
+        fault.healed_us = now_us()
+        if fault.kind in _FAILURES:
+            nodes.start(*fault.victims)
+    elif group == MEMORY:
+        assert around.memory is not None
+        pause_s = random.uniform(0.2, 3.0)
+        fault.at_us = now_us()
+        run_out_of_memory(nodes, around.memory, fault.victims[0])
+        time.sleep(pause_s)
+        fault.healed_us = now_us()
+        nodes.start(*fault.victims)
+    elif group == WEATHER:
+        assert around.network is not None
+        fault.at_us = now_us()
+        disturb(fault, nodes, around.network, random)
+        time.sleep(random.uniform(3.0, 8.0) if partition_s is None else partition_s)
+        around.network.heal()
+        fault.healed_us = now_us()
     else:
         network = around.network
         assert network is not None
@@ -180,6 +247,86 @@ def cut_power(nodes: Nodes, disks: Disks, victims: Sequence[int]) -> None:
     nodes.kill(*victims)
     for victim in victims:
         disks.come_back(victim)
+
+
+def have_slow_disks(nodes: Nodes, disks: FailingDisks, fault: Fault, random: Random) -> None:
+    """A node whose syncs are slow gives its leads to others. Where all are slow, somebody leads all the same."""
+    others = [id for id in nodes.ids if id not in fault.victims]
+    before = _given_up(nodes)
+    for victim in fault.victims:
+        disks.slow(victim, random.randrange(1_000, 3_000))
+    time.sleep(random.uniform(2.0, 6.0))
+    for victim in fault.victims if others else ():
+        wait_for(partial(nodes.leads_nothing, victim, others[0]), f"node {victim}, whose disk is slow, leads nothing")
+    wait_for(lambda: 0 not in nodes.leaders(nodes.ids[0]), "leaders while disks are slow")
+    time.sleep(random.uniform(2.0, 6.0))
+    for victim in fault.victims:
+        disks.heal(victim)
+    given_up = _given_up(nodes) - before
+    # On a busy machine one may hear too late that others' disks are slow, too.
+    assert others or given_up <= len(nodes.groups(nodes.ids[0])), f"leads were given up {given_up} times, to nobody"
+
+
+def _given_up(nodes: Nodes) -> int:
+    """How often a lead was given up because a write was late."""
+    return sum(nodes.log_text(id).count("gives the lead up, its disk hangs") for id in nodes.ids)
+
+
+def have_failing_disk(nodes: Nodes, disks: FailingDisks, fault: Fault) -> None:
+    """The node ends and says why; started while its disk still fails it ends again, and says what to look at. Neither
+    time with the code that tells a supervisor not to start it again."""
+    [victim] = fault.victims
+    what, signal, words = _FAILURES[fault.kind]
+    seen = len(nodes.log_text(victim))
+    disks.fail(victim, what if signal is None else "map")
+    code = nodes.ends_by_itself(victim)
+    said = nodes.log_text(victim)[seen:]
+    assert code == (1 if signal is None else -signal), f"node {victim} ended with {code}: {said[-1_000:]}"
+    assert words in said, f"node {victim} does not say why it has ended: {said[-1_000:]}"
+    disks.fail(victim, what)
+    seen = len(nodes.log_text(victim))
+    nodes.start(victim)
+    code = nodes.ends_by_itself(victim)
+    said = nodes.log_text(victim)[seen:]
+    data = nodes.plan(victim).data_dir
+    assert code == 1, f"node {victim} ended with {code}: {said[-1_000:]}"
+    assert str(data) in said.partition("cannot start")[2], f"what can't be used? {said[-1_000:]}"
+    disks.heal(victim)
+
+
+_FAILURES: Final = {
+    "failing writes": ("write", None, "the log can't be written"),
+    "failing syncs": ("sync", None, "the log can't be written"),
+    "failing reads": ("read", SIGBUS, "Bus error"),
+}
+"""Kind -> which calls fail, the signal that ends the process if there is one, and what it says."""
+
+PROVOKED: Final = (
+    "the log can't be written",
+    "cannot start",
+    "stopped by itself",
+    *BUS_ERROR,
+)
+"""Lines of errors that faults of disks bring about."""
+
+
+def run_out_of_memory(nodes: Nodes, groups: MemoryGroups, victim: int) -> None:
+    """The kernel kills the node."""
+    before = groups.kills(victim)
+    with groups.shortage(victim):
+        code = nodes.ends_by_itself(victim)
+    assert code == -SIGKILL and groups.kills(victim) > before, f"node {victim} was not killed for memory: {code}"
+
+
+def disturb(fault: Fault, nodes: Nodes, network: Network, random: Random) -> None:
+    """Make the weather of a fault, in both directions between its victim and all others."""
+    for sender, receiver in cuts(fault, nodes.ids):
+        if fault.kind == "loss":
+            network.disturb(sender, receiver, loss=random.uniform(0.05, 0.2))
+        elif fault.kind == "delay":
+            network.disturb(sender, receiver, delay_ms=random.uniform(50, 250))
+        else:
+            network.disturb(sender, receiver, loss=0.01, delay_ms=5, jitter_ms=95, repeats=0.1)
 
 
 def cuts(fault: Fault, ids: Sequence[int]) -> list[tuple[int, int]]:

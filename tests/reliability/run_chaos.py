@@ -42,16 +42,25 @@ MOST_SHOWN: Final = 20
 
 def main() -> None:
     """Run, print, write; ends the process."""
-    from tests.reliability import disks, network
+    from tests.reliability import network
     from tests.reliability.chaos import Run, carry_out_run
     from tests.reliability.dead_letters import DeadLetterRun, carry_out_dead_letters
-    from tests.reliability.faults import DAMAGE, JEPSEN, KINDS, PARTITION, POWER, USUAL, kinds_of
+    from tests.reliability.faults import (
+        DAMAGE,
+        JEPSEN,
+        KINDS,
+        PARTITION,
+        POWER,
+        USUAL,
+        kinds_of,
+        why_not,
+        words_for_faults,
+    )
     from tests.reliability.schedules import ScheduleRun, carry_out_schedules
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=5.0)
-    words = ", ".join([*KINDS, PARTITION, JEPSEN, POWER, DAMAGE])
-    parser.add_argument("--faults", default="", help=f"comma-separated: {words}")
+    parser.add_argument("--faults", default="", help=f"comma-separated: {', '.join(words_for_faults())}")
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
     parser.add_argument("--rate", type=float, default=600.0, help="messages per second")
     parser.add_argument("--dead-letters", type=int, default=0, metavar="MESSAGES")
@@ -67,9 +76,9 @@ def main() -> None:
         kinds = kinds_of([word.strip() for word in arguments.faults.split(",") if word.strip()]) or usual
     except ValueError as error:
         parser.error(str(error))
-    reason = disks.why_impossible() if any(KINDS[kind][0] == POWER for kind in kinds) else ""
+    reason = why_not(kinds)
     if reason:
-        sys.exit(f"no disks that forget on this machine: {reason}")
+        sys.exit(reason)
     reason = network.why_impossible() if any(KINDS[kind][0] in (PARTITION, JEPSEN) for kind in kinds) else ""
     if reason:
         if arguments.faults:

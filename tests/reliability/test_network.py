@@ -54,12 +54,87 @@ def test_one_direction_is_cut_and_healed(network: Network) -> None:
     assert arrives(network, 1, 2, expected=True)
 
 
-def test_nothing_is_left() -> None:
-    made = Network(2)
+@pytest.fixture
+def soft_network() -> Iterator[Network]:
+    reason = why_impossible(soft=True)
+    if reason:
+        pytest.skip(reason)
+    made = Network(3, soft=True)
+    yield made
+    made.close()
+
+
+def test_a_soft_network_carries_and_cuts_as_the_other_does(soft_network: Network) -> None:
+    assert arrives(soft_network, 1, 2, expected=True)
+    soft_network.cut(1, 2)
+    assert not arrives(soft_network, 1, 2, expected=False)
+    assert arrives(soft_network, 2, 1, expected=True)
+    soft_network.heal()
+    assert arrives(soft_network, 1, 2, expected=True)
+
+
+def test_packets_of_one_direction_are_lost_and_come_twice(soft_network: Network) -> None:
+    soft_network.disturb(1, 2, loss=1.0)
+    assert not arrives(soft_network, 1, 2, expected=False)
+    soft_network.disturb(1, 2, repeats=1.0)
+    assert sorted(number for number, _ in numbered(soft_network, 10)) == sorted([*range(10)] * 2)
+    soft_network.heal()
+    assert [number for number, _ in numbered(soft_network, 10)] == list(range(10))
+
+
+def test_packets_are_late_and_overtake_each_other(soft_network: Network) -> None:
+    soft_network.disturb(1, 2, delay_ms=100, jitter_ms=200)
+    came = numbered(soft_network, 30)
+    assert min(late_ms for _, late_ms in came) >= 100
+    numbers = [number for number, _ in came]
+    assert sorted(numbers) == list(range(30)) and numbers != sorted(numbers), "none has overtaken another"
+
+
+TAKE_NUMBERED = """
+import socket, sys, time
+taken = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+taken.bind((sys.argv[1], 9))
+taken.settimeout(20)
+print("bound", flush=True)
+try:
+    for place in range(2 * int(sys.argv[2])):
+        taken.settimeout(20 if place < int(sys.argv[2]) else 0.5)
+        number, sent_s = taken.recv(50).split()
+        print(int(number), 1000 * (time.monotonic() - float(sent_s)))
+except TimeoutError:
+    pass  # twice as many are expected of a link that repeats all
+"""
+SEND_NUMBERED = """
+import socket, sys, time
+sending = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for number in range(int(sys.argv[2])):
+    sending.sendto(f"{number} {time.monotonic()!r}".encode(), (sys.argv[1], 9))
+    time.sleep(0.005)
+"""
+
+
+def numbered(network: Network, count: int) -> list[tuple[int, float]]:
+    """Notices from host 1 to host 2 as they come: their numbers, and how late each was, in ms."""
+    address = network.address(2)
+    taking = [*network.inside(2), "python3", "-c", TAKE_NUMBERED, address, str(count)]
+    with subprocess.Popen(taking, stdout=subprocess.PIPE, text=True) as taker:
+        assert taker.stdout is not None and taker.stdout.readline() == "bound\n"
+        sending = [*network.inside(1), "python3", "-c", SEND_NUMBERED, address, str(count)]
+        subprocess.run(sending, check=True)
+        rows = [line.split() for line in taker.stdout.read().splitlines()]
+    return [(int(number), float(late_ms)) for number, late_ms in rows]
+
+
+@pytest.mark.parametrize("soft", [False, True])
+def test_nothing_is_left(soft: bool) -> None:
+    reason = why_impossible(soft)
+    if reason:
+        pytest.skip(reason)
+    made = Network(2, soft)
     name = made.inside(1)[-1]
     assert name in subprocess.run(["ip", "netns"], capture_output=True, text=True, check=True).stdout
     made.close()
     left = subprocess.run(["ip", "netns"], capture_output=True, text=True, check=True).stdout
     assert name.removesuffix("1") not in left
     links = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout
-    assert f"{name.removesuffix('-1')}@" not in links
+    assert f"{name.removesuffix('-1')}@" not in links and f"{name.removesuffix('-1')}:" not in links

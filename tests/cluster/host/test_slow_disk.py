@@ -96,6 +96,28 @@ def test_disks_that_are_all_slow_or_all_quick_change_no_leader(write_ms: list[in
     assert cluster.led_by() == [1, 2, 3]
 
 
+@pytest.mark.parametrize(
+    "write_ms", [[700, 700, 700], [3000, 3000, 3000], [1200, 700, 2000], [0, 700, 700], [1500, 0, 1500]]
+)
+def test_disks_of_a_majority_that_are_later_than_an_election_change_no_leader(write_ms: list[int]) -> None:
+    """All of them seem to hang; but nobody could be elected without one of them. What is given is committed, at their
+    pace, and with quick disks all is at once as it was."""
+    cluster = begun(write_ms)
+    assert cluster.go_on(60_000) == 0
+    assert cluster.led_by() == [1, 2, 3]
+    at_least = 60_000 // (5 * max(write_ms))
+    assert all(len(node.machines[0].commands) >= at_least for node in cluster.nodes.values())
+    cluster.write_ms = dict.fromkeys(cluster.nodes, 0)
+    assert cluster.go_on(5_000) == 0
+    assert cluster.led_by() == [1, 2, 3]
+
+
+def test_one_of_three_that_is_later_than_an_election_leads_nothing() -> None:
+    cluster = begun([700, 0, 0])
+    assert cluster.go_on(10_000) == 1
+    assert 1 not in cluster.led_by()
+
+
 def test_disks_that_are_slow_only_under_the_load_of_leading_are_changed_ever_more_seldom() -> None:
     """Each is slow with what it leads, and quick without."""
     cluster = begun([0, 0, 0], leading_ms=300)

@@ -4,11 +4,13 @@ import pytest
 
 from mayfly.cluster.host.disk_watch import DiskWatch
 from mayfly.cluster.host.draining import REMEMBERED_MS, Draining
+from mayfly.cluster.host.host import HANGS_AFTER_ELECTION_TIMEOUTS
 from mayfly.cluster.limits import SLOW_BYTES_PER_MS
 from mayfly.cluster.raft import MessageType, RaftMessage
 from tests.cluster.host.three_hosts import TICK_MS, Cluster
 
 ELECTION_TIMEOUT_MS = 500
+HANGS_AFTER_MS = HANGS_AFTER_ELECTION_TIMEOUTS * ELECTION_TIMEOUT_MS
 
 
 class HangingCluster(Cluster):
@@ -192,14 +194,19 @@ def test_who_resigns_asks_nobody_whose_disk_was_late(late: int, heir: int) -> No
 
 
 def test_where_all_disks_were_late_nobody_is_asked() -> None:
+    """It resigns after a long time, as its own may hang for ever; others stand although they were late."""
     cluster = _led_by_first()
     for id in (2, 3):
         _late_again_and_again(cluster, id)
     assert cluster.leader() == 1
     asked = _asked_to_stand(cluster, 1)
+    hung = cluster.now
     _hang_first_until_it_resigns(cluster)
+    assert HANGS_AFTER_MS <= cluster.now - hung <= HANGS_AFTER_MS + 2 * ELECTION_TIMEOUT_MS
     assert asked == []
+    resigned = cluster.now
     cluster.run_until(lambda: _others_lead(cluster, 1))
+    assert cluster.now - resigned <= 4 * ELECTION_TIMEOUT_MS
 
 
 @pytest.mark.parametrize("alone", [False, True])
