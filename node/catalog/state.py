@@ -33,7 +33,8 @@ FIRST_LEVEL: Final = 1
 """Of a cluster that has not said otherwise."""
 DEFAULT_VHOST: Final = "/"
 DEFAULT_USER: Final = "guest"
-# "guest" with a fixed salt: every replica begins with the same bytes.
+DEFAULT_PASSWORD: Final = "guest"
+# That with a fixed salt: every replica begins with the same bytes.
 _DEFAULT_PASSWORD_HASH: Final = (
     "scrypt$16384$8$1$4d6179666c794d512e6775657374"
     "$008348d20a014305b16c7655cfb5ed3a86f04aadec07b55ac47deb5214bc9c64"

@@ -1,6 +1,5 @@
 """The `mayfly` command. Every subcommand is a module of its own, loaded when it is asked for."""
 
-from difflib import get_close_matches
 from typing import Final
 
 import click
@@ -90,6 +89,8 @@ class _Commands(click.Group):
 
 
 def _no_such(name: str) -> str:
+    from difflib import get_close_matches
+
     ours = _OF_RABBITMQ.get(name.replace("-", "_"))
     close = [f"'{each}'" for each in get_close_matches(name, _COMMANDS)]
     hint = f" Here it is 'mayfly {ours}'." if ours else f" Did you mean {' or '.join(close)}?" if close else ""

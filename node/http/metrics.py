@@ -1,20 +1,17 @@
-"""The node's metrics, and those of its process, in the text format of Prometheus."""
+"""The node's metrics, and those of its process, in the text format of Prometheus.
 
-import asyncio
+Loaded with the first such page (see `node.http.observing`): a node that nobody scrapes does without the library."""
+
 from collections.abc import Iterable, Iterator
+from functools import cache
 from itertools import accumulate
-from typing import Final
 
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, generate_latest
 from prometheus_client.metrics_core import Metric as MetricFamily
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from mayfly.node.http.page_queue import Made
 from mayfly.node.operating.ports.metrics import Histogram, Metric
-from mayfly.node.operating.ports.status import StatusProvider
-
-CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class _Collected(Collector):
@@ -54,16 +51,14 @@ def rendered(metrics: Iterable[Metric]) -> bytes:
     return generate_latest(registry)
 
 
-class MetricsPage:
-    """Makes `/metrics`."""
+def rendered_with_process(metrics: Iterable[Metric]) -> bytes:
+    """The same, with those of this process."""
+    return rendered(metrics) + generate_latest(_of_process())
 
-    def __init__(self, provider: StatusProvider) -> None:
-        self._provider = provider
-        self._process = CollectorRegistry()
-        ProcessCollector(registry=self._process)
-        GCCollector(registry=self._process)
 
-    async def make(self) -> Made:
-        """The page as it is now; put together beside the event loop."""
-        metrics = await self._provider.metrics_snapshot()
-        return Made(await asyncio.to_thread(lambda: rendered(metrics) + generate_latest(self._process)), CONTENT_TYPE)
+@cache
+def _of_process() -> CollectorRegistry:
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    GCCollector(registry=registry)
+    return registry

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mayfly.node.limits import TOKEN_BYTES
-from mayfly.node.oauth.keys import KeySet
 from mayfly.node.oauth.octets import MalformedToken, decoded, is_base64url, object_in
+
+if TYPE_CHECKING:
+    # Whoever only asks `looks_like_token` needs no `cryptography`: it takes 8 MB.
+    from mayfly.node.oauth.keys import KeySet
 
 Claims = Mapping[str, Any]
 

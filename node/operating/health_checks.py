@@ -7,8 +7,6 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from cryptography.x509 import load_pem_x509_certificate
-
 from mayfly.node.catalog import QueueRecord
 from mayfly.node.catalog.arguments import queue_type
 from mayfly.node.catalog.expressions import Expression, expression, expression_fault
@@ -198,7 +196,10 @@ def _led_by_nobody(
 
 
 def _end_s(file: Path) -> float:
-    """When a certificate ends; 0 for one that can't be read."""
+    """When a certificate ends; 0 for one that can't be read. In a thread: it loads what reads it, 8 MB, which a node
+    without certificates does not need."""
+    from cryptography.x509 import load_pem_x509_certificate
+
     try:
         return load_pem_x509_certificate(file.read_bytes()).not_valid_after_utc.timestamp()
     except (OSError, ValueError):

@@ -8,7 +8,6 @@ from __future__ import annotations
 from datetime import tzinfo
 from functools import lru_cache
 from typing import Final
-from zoneinfo import ZoneInfo
 
 LONGEST: Final = 100
 """Characters of a name that is looked up."""
@@ -20,6 +19,9 @@ def zone_named(name: str) -> tzinfo | None:
     """The zone with this name; None if there is none here."""
     if not 0 < len(name) <= LONGEST or not name.isascii() or not name.isprintable():
         return None
+    # Half a megabyte, for those who name a zone.
+    from zoneinfo import ZoneInfo
+
     try:
         return ZoneInfo(name)
     except (ValueError, OSError, LookupError):

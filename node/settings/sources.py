@@ -1,6 +1,5 @@
 """Where a node's settings come from: defaults < TOML file < environment < command line."""
 
-import difflib
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -68,7 +67,9 @@ def keys_given(config: Path | None, environment: Mapping[str, str], options: Map
 
 def suggest(name: str, known: Iterable[str]) -> str:
     """` Did you mean "x"?` where something close is known, else nothing."""
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f' Did you mean "{close[0]}"?' if close else ""
 
 

@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mayfly.cluster.transport.cluster_secret import ClusterSecrets
 from mayfly.cluster.transport.local_peer import LocalPeer
@@ -37,7 +37,6 @@ from mayfly.node.shell.following import Following
 from mayfly.node.shell.listener import AmqpListener, ListenerSettings
 from mayfly.node.shell.log_writer import LogWriter
 from mayfly.node.shell.membership import MembershipShell
-from mayfly.node.shell.node_tokens import NodeTokens
 from mayfly.node.shell.node_view import NodeView, Shown
 from mayfly.node.shell.open_files import FileShares
 from mayfly.node.shell.opening import OpenedNode
@@ -45,6 +44,9 @@ from mayfly.node.shell.pages import Pages
 from mayfly.node.shell.process_memory import MemoryWatch, limit_bytes
 from mayfly.node.shell.resource_watch import ResourceWatch
 from mayfly.node.shell.tasks import Tasks
+
+if TYPE_CHECKING:
+    from mayfly.node.shell.node_tokens import NodeTokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ class Node:
     sample: Callable[[], Coroutine[None, None, None]]
     """Has rates of queues known before anybody asks."""
     http: HttpServer
-    tokens: NodeTokens | None
+    tokens: "NodeTokens | None"
 
     @property
     def engine(self) -> Engine:
@@ -102,7 +104,7 @@ def assemble(
     memory = MemoryWatch(limit_bytes(settings.memory_limit_bytes, settings.memory_limit_percent))
     tls, http_tls = client_tls(settings.amqp_tls), client_tls(settings.http_tls, "http")
     tasks = Tasks(loop)
-    tokens = NodeTokens(settings, tasks.begin) if settings.takes_tokens else None
+    tokens = _make_tokens(settings, tasks)
     broker = _make_broker(settings, engine, memory, tokens)
     engine.broker = broker
 
@@ -203,8 +205,17 @@ def _http_settings(settings: NodeSettings, files: FileShares, tls: SwitchedConte
     )
 
 
+def _make_tokens(settings: NodeSettings, tasks: Tasks) -> "NodeTokens | None":
+    if not settings.takes_tokens:
+        return None
+    # It loads `cryptography`, 8 MB.
+    from mayfly.node.shell.node_tokens import NodeTokens
+
+    return NodeTokens(settings, tasks.begin)
+
+
 def _make_broker(
-    settings: NodeSettings, engine: Engine, memory: MemoryWatch, tokens: NodeTokens | None
+    settings: NodeSettings, engine: Engine, memory: MemoryWatch, tokens: "NodeTokens | None"
 ) -> Broker:
     connection = ConnectionSettings(settings.rabbitmq_version, max_message_bytes=settings.max_message_bytes)
     if tokens is not None:
@@ -271,7 +282,7 @@ def _make_transport(
 
 def _make_certificates(
     settings: NodeSettings, transport: PeerTransport, tls: SwitchedContext | None, http_tls: SwitchedContext | None,
-    tokens: NodeTokens | None,
+    tokens: "NodeTokens | None",
 ) -> Certificates:  # fmt: skip
     reloads: dict[str, Callable[[], None]] = {}
     if settings.peer_tls is not None:

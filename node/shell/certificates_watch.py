@@ -9,7 +9,6 @@ from typing import Final
 
 from mayfly.cluster.transport.tls import SwitchedContext
 from mayfly.node.settings import NodeSettings, TlsFiles
-from mayfly.node.shell.node_tokens import keys_in_file
 
 LOOK_S: Final = 1.0
 """A replaced file is noticed after at most twice this: it has to look the same two times, so that nothing half written
@@ -29,6 +28,9 @@ def check_files(settings: NodeSettings) -> None:
     if settings.http_tls is not None:
         _check(settings.http_tls, "http")
     if settings.oauth2_key_file is not None:
+        # Loads `cryptography`, 8 MB, as a node does that takes tokens.
+        from mayfly.node.shell.node_tokens import keys_in_file
+
         keys_in_file(settings.oauth2_key_file)
 
 

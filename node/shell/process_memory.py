@@ -23,6 +23,9 @@ FASTEST_BYTES_PER_S: Final = 2 * 1024 * _MIB
 _STATUS_MAX_BYTES: Final = 1 << 16
 BUSY_BYTES: Final = 4 * _MIB
 """A node that writes so much between two looks is busy: what it frees it soon needs again."""
+GROWN_BYTES: Final = 8 * _MIB
+"""What a node has taken while it was not busy may have been for a moment: a password's hash takes 16 MiB, which glibc
+keeps from the second one on."""
 
 
 def share_one_heap() -> None:
@@ -132,23 +135,28 @@ def give_back() -> None:
 
 
 class FreedMemory:
-    """Gives what is free back to the system when a busy time is over.
+    """Gives what is free back to the system when a busy time is over, and when the process has grown without one.
 
     Not while it lasts: all would be asked for again, page by page, for 6 to 13 % more CPU and 10 MB."""
 
     def __init__(self) -> None:
         self._seen_bytes = 0
         self._was_busy = False
+        self._least_bytes: float = math.inf
+        """What the process used at least since memory was given back."""
 
-    def look(self, written_bytes: int) -> bool:
+    def look(self, written_bytes: int, used_bytes: int) -> bool:
         """To be called about once a second; whether memory was given back. `written_bytes`: how much this process has
-        written to its log so far.
+        written to its log so far; `used_bytes`: how much memory it uses, see `used_bytes`.
 
         Takes some milliseconds; the interpreter goes on meanwhile, as long as it needs no new memory."""
         busy = written_bytes - self._seen_bytes >= BUSY_BYTES
         self._seen_bytes = written_bytes
         over = self._was_busy and not busy
         self._was_busy = busy
-        if over:
-            give_back()
-        return over
+        self._least_bytes = min(self._least_bytes, used_bytes)
+        if not over and (busy or used_bytes - self._least_bytes < GROWN_BYTES):
+            return False
+        give_back()
+        self._least_bytes = math.inf
+        return True

@@ -80,13 +80,19 @@ class ResourceWatch:
         disk = disk_watermark(self._settings.disk_free_limit_bytes)
         freed = FreedMemory()
         while True:
-            short = await asyncio.get_running_loop().run_in_executor(None, self._disk_is_short, disk)
-            await asyncio.get_running_loop().run_in_executor(None, freed.look, self._store.written_bytes)
-            why_memory = await asyncio.get_running_loop().run_in_executor(None, self._memory.look)
+            # All in one go: to hand a look to a thread and hear of it costs more than the look.
+            short, why_memory = await asyncio.get_running_loop().run_in_executor(None, self._look, disk, freed)
             free = f"{self.free_bytes} bytes free"
             why_disk = f"{free}, the limit is {disk.limit} (disk_free_limit_bytes)" if short else None
             self._feed(partial(self._looked, why_disk, why_memory))
             await self._until_next_look()
+
+    def _look(self, disk: Watermark, freed: FreedMemory) -> tuple[bool, str | None]:
+        """Whether the disk is short, and why the memory is, if it is; what is free is given back. In a thread."""
+        short = self._disk_is_short(disk)
+        why_memory = self._memory.look()
+        freed.look(self._store.written_bytes, self._memory.used_bytes)
+        return short, why_memory
 
     async def _until_next_look(self) -> None:
         """A second, or less if the memory is overrun meanwhile. It is looked at no oftener than it can be: to wake for

@@ -19,6 +19,7 @@ from mayfly.node.catalog.passwords import (
     shown_hash,
     verify_password,
 )
+from mayfly.node.catalog.state import DEFAULT_PASSWORD
 
 SALT = b"0123456789abcdef"
 
@@ -35,7 +36,7 @@ def test_guest_is_there_from_the_start() -> None:
     guest = Catalog(1).user("guest")
     assert guest is not None
     assert guest.tags == ("administrator",)
-    assert verify_password(guest.password_hash, "guest")
+    assert verify_password(guest.password_hash, DEFAULT_PASSWORD)
     assert not verify_password(guest.password_hash, "Guest")
 
 
