@@ -14,6 +14,7 @@ from mayfly.node.shard.outbox import LETTER, PUBLISHED, as_item
 from mayfly.node.shard.redrive import Place
 from mayfly.node.shard.redrive_commands import Redriven, encode_redrive, encode_start_redrive
 from mayfly.node.shard.results import Applied, Published, RedriveState, Refused
+from tests.node.readings import statistics_of
 from tests.node.shard.driver import Driver, attach, publish
 from tests.node.shard.test_dead_letters import content, routed
 from tests.node.shard.test_redrives import queue_of
@@ -114,7 +115,7 @@ def test_j4_a_dead_letter_has_no_route_to_a_mirror(at_most_once: bool, parked: i
     driver.pass_ms(100)
     driver.tick()
     driver.lead(encode_route([routed(1, "m", [MIRROR], []), routed(2, "n", [MIRROR, QUEUE], [])]))
-    statistics = driver.shard.statistics()
+    statistics = statistics_of(driver.shard)
     assert (len(driver.shard.parked()), statistics.dropped_unroutable, statistics.routed) == (parked, dropped, 1)
     assert driver.drain(QUEUE) == ["n"]
     assert is_as_it_was(driver)
@@ -127,7 +128,7 @@ def test_j4_what_was_due_has_no_route_to_a_mirror() -> None:
     driver.pass_ms(50)
     driver.tick()
     driver.lead(encode_route([routed(1, "m", [MIRROR], [])]))
-    assert driver.shard.statistics().dropped_due == 1
+    assert statistics_of(driver.shard).dropped_due == 1
     assert is_as_it_was(driver)
 
 
@@ -151,7 +152,7 @@ def test_j4_what_another_shard_transfers_to_a_mirror_is_lost_and_its_lane_goes_o
     driver.lead(transfer(1, "m", "n"))
     driver.lead(transfer(2, "n", "o"))
     driver.lead(transfer(5, "early"))
-    statistics = driver.shard.statistics()
+    statistics = statistics_of(driver.shard)
     assert (statistics.transfers_lost, statistics.duplicates, statistics.refused_transfers) == (3, 1, 1)
     assert driver.shard.received_up_to(MIRROR, SHARD) == 3
     assert is_as_it_was(driver)
@@ -168,7 +169,7 @@ def test_j4_what_shards_have_transferred_says_nothing_of_what_a_mirror_follows(i
     assert received == [1, 0, 2, -1]
     driver.lead(copies(0, 3, {3: "other"}, OTHER), copies(2, 2, {2: "c"}))
     assert is_as_it_was(driver, 2, 3)
-    assert driver.shard.statistics().refused_transfers == 1
+    assert statistics_of(driver.shard).refused_transfers == 1
 
 
 def test_j4_a_mirror_that_has_nothing_yet_may_follow_any_stream() -> None:
