@@ -212,6 +212,10 @@ ROUTES: Final[tuple[Route, ...]] = (
     Route("PUT", _DELAYED + "/{message_id}", READERS, "schedules.reschedule_delayed", "have it due at another time"),
     Route("GET", _STREAM, READERS, "streams.get", "a stream's offsets, sizes, keys and what expires"),
     Route("GET", _STREAM + "/latest", READERS, "streams.latest", "the latest message of a routing key: ?key="),
+    Route(
+        "GET", _STREAM + "/journal", READERS, "streams.journal",
+        "what is noted in a journal, the newest first: ?queue= of one queue, ?before= an offset, ?limit=",
+    ),
     Route("DELETE", _STREAM + "/messages/{offset}", READERS, "streams.delete_message", "delete one message"),
     Route("DELETE", _STREAM + "/keys", READERS, "streams.purge_key", "delete all messages of a routing key: ?key="),
     Route("PUT", "/api/queues/{vhost}/{name}", READERS, "queues.put", "declare it"),
