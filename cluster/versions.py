@@ -145,6 +145,10 @@ consumer begins."""
 LEVEL_REDRIVES: Final = 8
 """Messages of a queue may be redriven (RULES R1): START_REDRIVE, CHANGE_REDRIVE, REDRIVE, and rows of such queues."""
 
+LEVEL_JOURNALS: Final = 8
+"""Queues may have a journal (RULES R4): the catalog takes `x-journal` and policies with `journal`, shards are told of
+them, and have deaths that are to be noted there (`node.shard.outbox.RECORDS`)."""
+
 LEVEL_VHOST_METADATA: Final = 8
 """The catalog takes DescribeVhost: vhosts have tags, a default type of queues, and may be protected from deletion."""
 

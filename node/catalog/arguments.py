@@ -11,6 +11,7 @@ from mayfly.cluster.versions import (
     LEVEL_CONSUMER_TIMEOUTS,
     LEVEL_EXPIRE_SCOPE,
     LEVEL_HIGHEST,
+    LEVEL_JOURNALS,
     LEVEL_SCHEDULES,
     LEVEL_STREAMS,
     LEVEL_TTL_DIALECTS,
@@ -153,6 +154,10 @@ def _mirror(value: Any, kind: str, arguments: Mapping[str, Any]) -> str | None:
     return None if value else "the name of a stream expected"
 
 
+def _journal(value: Any, kind: str, _arguments: Mapping[str, Any]) -> str | None:
+    return _name_fault(value, kind) or (None if value else "the name of a stream expected")
+
+
 def _sources(value: Any, _kind: str, _arguments: Mapping[str, Any]) -> str | None:
     if (fault := streams.sources_fault(value)) is not None:
         return fault
@@ -235,6 +240,7 @@ _CHECKS: Final[dict[str, Check]] = {
     streams.KEY_INDEX: _boolean,
     streams.MIRROR: _mirror,
     streams.SOURCES: _sources,
+    "x-journal": _journal,
 }
 
 _RETRIES: Final = tuple([f"x-{key}" for key in delayed_retries.KEYS])
@@ -246,6 +252,7 @@ SINCE_LEVEL: Final = {
     "x-consumer-disconnected-timeout": LEVEL_CONSUMER_TIMEOUTS,
     "x-ttl-dialect": LEVEL_TTL_DIALECTS,
     "x-expire-scope": LEVEL_EXPIRE_SCOPE,
+    "x-journal": LEVEL_JOURNALS,
     **dict.fromkeys(("x-allow-schedule", *_RETRIES), LEVEL_SCHEDULES),
     **dict.fromkeys(_OF_STREAMS_BEYOND, LEVEL_STREAMS),
 }
@@ -367,6 +374,7 @@ def queue_settings(
         expires_dead_letter=arguments.get("x-expires-dead-letter", False),
         allow_schedule=known.get("x-allow-schedule", False),
         expire_anywhere=known.get("x-expire-scope") == "any",
+        journal=known.get("x-journal"),
         retry_type=known.get(f"x-{delayed_retries.TYPE}"),
         retry_min_ms=known.get(f"x-{delayed_retries.MIN}"),
         retry_max_ms=known.get(f"x-{delayed_retries.MAX}"),

@@ -83,6 +83,7 @@ from mayfly.node.catalog.declarations import (
     new_queue_settings,
     with_default_type,
 )
+from mayfly.node.catalog.journals import check_journal
 from mayfly.node.catalog.leader_locators import BALANCED, CLIENT_LOCAL
 from mayfly.node.catalog.members import Members
 from mayfly.node.catalog.permissions import rights_digest
@@ -261,6 +262,8 @@ class Changes:
         settings = new_queue_settings(command, self._state.level)
         vhost = self._state.existing_vhost(command.vhost)
         check_origins(vhost, command, settings)
+        if settings.journal is not None:
+            check_journal(command.vhost, command.name, settings.journal, vhost.queues.get(settings.journal))
         check_room_for_queue(vhost.record, len(vhost.queues), command.name)
         arguments, settings = self._state.shared(stored_arguments(command.arguments), settings)
         queue = self._new_queue(command, arguments, settings, time_ms)

@@ -2,7 +2,7 @@
 
     message-ttl, expires, max-length, max-length-bytes, delivery-limit   the lowest of all that are given (T3, L1)
     dead-letter-exchange, -routing-key, -strategy, ttl-applies,
-    allow-schedule, delayed-retry-multiplier, -jitter                    argument, then policy, then operator (D1)
+    allow-schedule, journal, delayed-retry-multiplier, -jitter           argument, then policy, then operator (D1)
     consumer-timeout                                                     the lowest; a consumer's own before all (Q3)
     overflow                                                             policy, then operator policy, then argument
     delayed-retry-type                                                   operator policy, then policy, then argument
@@ -81,6 +81,7 @@ _ARGUMENT_FIRST = {
     "dead-letter-routing-key": "dead_letter_routing_key",
     "dead-letter-strategy": "dead_letter_strategy",
     "allow-schedule": "allow_schedule",
+    "journal": "journal",
     delayed_retries.MULTIPLIER: "retry_multiplier",
     delayed_retries.JITTER: "retry_jitter",
 }

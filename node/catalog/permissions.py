@@ -108,12 +108,17 @@ def is_limited_to_keys(catalog: RightsSource, user: AnyUser, vhost: str, exchang
 
 
 def check_new_queue(catalog: RightsSource, user: AnyUser, command: DeclareQueue) -> Refusal | None:
-    """May the user make the queue (D10)? Configure on it; with a dead-letter exchange read on it and write on that; of
-    a stream read on those that it copies (J4). To look up an equivalent one that is there configure will do."""
+    """May the user make the queue (D10)? Configure on it; with a dead-letter exchange read on it and write on that; the
+    same with a journal (R4); of a stream read on those that it copies (J4). To look up an equivalent one that is there
+    configure will do."""
     vhost, name = command.vhost, command.name
     refusal = check_access(catalog, user, "configure", "queue", vhost, name) or _check_forwarding(
         catalog, user, "queue", vhost, name, command.arguments, "x-dead-letter-exchange"
     )
+    journal = command.arguments.get("x-journal")
+    if isinstance(journal, str):
+        refusal = refusal or check_access(catalog, user, "read", "queue", vhost, name)
+        refusal = refusal or check_access(catalog, user, "write", "queue", vhost, journal)
     for origin in origins_said(command.arguments):
         refusal = refusal or check_access(catalog, user, "read", "queue", vhost, origin)
     return refusal

@@ -18,6 +18,7 @@ from typing import Any, Final, cast
 from mayfly.cluster.versions import (
     LEVEL_CONSUMER_TIMEOUTS,
     LEVEL_EXPIRE_SCOPE,
+    LEVEL_JOURNALS,
     LEVEL_LEADER_LOCATORS,
     LEVEL_SCHEDULES,
     LEVEL_STREAMS,
@@ -112,6 +113,9 @@ _KEYS: Final = {
         _number(-1, MAX_LIMIT), f"an integer from 0 to {MAX_LIMIT}, or -1 for no limit", "delivery limit"
     ),
     "expires": _Key(_number(1, MAX_TTL_MS), f"an integer from 1 to {MAX_TTL_MS} (milliseconds)", "queue expiry"),
+    "journal": _Key(
+        lambda value: _is_name(value) and value != "", f"{_NAME}, the name of a stream", "name of a journal"
+    ),
     "max-age": _Key(
         lambda value: isinstance(value, str) and age_ms(value) is not None,
         "a number with a unit, one of Y, M, D, h, m and s, such as 7D", "max age",
@@ -141,6 +145,7 @@ KEYS_SINCE_LEVEL: Final = {
     "consumer-disconnected-timeout": LEVEL_CONSUMER_TIMEOUTS,
     POLICY_KEY: LEVEL_TTL_DIALECTS,
     "expire-scope": LEVEL_EXPIRE_SCOPE,
+    "journal": LEVEL_JOURNALS,
     **dict.fromkeys(("allow-schedule", *delayed_retries.KEYS), LEVEL_SCHEDULES),
     "max-age": LEVEL_STREAMS,
 }

@@ -181,6 +181,8 @@ class QueueSettings(msgspec.Struct, frozen=True, array_like=True, gc=False):
     mirror: str | None = None
     sources: tuple[str, ...] = ()
     """Of streams: see `streams`."""
+    journal: str | None = None
+    """See `journals`."""
 
 
 class ExchangeRecord(msgspec.Struct, frozen=True, array_like=True):

@@ -236,6 +236,11 @@ def copies_in_a_circle(vhost: str, name: str, origin: str) -> Refusal:
     )
 
 
+def no_journal(whose: str, journal: str, fault: str) -> Refusal:
+    """A queue or policy names something as a journal that can't be one (RULES R4)."""
+    return Refusal(PRECONDITION_FAILED, f"{whose} can't have '{journal}' as its journal: {fault}")
+
+
 def read_only(vhost: str, name: str, origin: str) -> Refusal:
     """Somebody publishes to a mirror, or binds it."""
     return Refusal(

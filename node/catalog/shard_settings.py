@@ -73,6 +73,7 @@ def shard_settings(
         key_index=settings.key_index,
         honours_ttls=settings.allow_msg_ttl,
         is_mirror=settings.mirror is not None,
+        journal=settings.journal,
     )
 
 

@@ -30,6 +30,7 @@ _COMMANDS: Final = {
     "user": "mayfly.node.command_line.user_command",
     "schedule": "mayfly.node.command_line.schedule_command",
     "stream": "mayfly.node.command_line.stream_command",
+    "journal": "mayfly.node.command_line.journal_command",
     "switch": "mayfly.node.command_line.switch_command",
     "vhost": "mayfly.node.command_line.vhost_command",
     "permission": "mayfly.node.command_line.permission_command",

@@ -10,7 +10,7 @@ from rich import box
 from rich.table import Table
 
 from mayfly.node.command_line.operator_client import as_administrator, as_observer, console, get_as, post
-from mayfly.node.shard.outbox import REASONS
+from mayfly.node.shard.outbox import PARKED_REASONS
 
 _MS_PER_S = 1000
 
@@ -24,7 +24,7 @@ def selects(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options that say which dead letters are meant."""
     for option in (
         click.option("--shard", type=click.IntRange(1), help="Those in this shard."),
-        click.option("--reason", type=click.Choice(REASONS), help="Those that died for this reason."),
+        click.option("--reason", type=click.Choice(PARKED_REASONS), help="Those that died for this reason."),
         click.option("--queue", help="Those that died in the queue of this name."),
         click.option("--vhost", help="Those that died in this virtual host."),
     ):

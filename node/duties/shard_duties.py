@@ -26,6 +26,7 @@ from mayfly.cluster.versions import LEVEL_FAILED_DELIVERIES
 from mayfly.node.catalog import Catalog, QueueRecord
 from mayfly.node.dead_letter import DeadLetterRouter, decide_due, may_go_to
 from mayfly.node.dead_letter.death_headers import PublishedContent
+from mayfly.node.dead_letter.journal import JournalRecords
 from mayfly.node.duties.contents import content_of
 from mayfly.node.duties.lost_queues import LostQueues
 from mayfly.node.duties.port import DutyPort
@@ -41,7 +42,7 @@ from mayfly.node.limits import (
 from mayfly.node.shard import commands
 from mayfly.node.shard.consumers import NO_WINDOW, UNLIMITED
 from mayfly.node.shard.message import Message
-from mayfly.node.shard.outbox import DUE, LETTER, MANIFEST, Death, Lane, item_kind
+from mayfly.node.shard.outbox import DUE, LETTER, MANIFEST, RECORDS, Death, Lane, item_kind
 from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.shard import Shard
 
@@ -135,6 +136,7 @@ class ShardDuties:
         self._entry = entry
         self._clock = clock
         self._router = DeadLetterRouter(port.catalog)
+        self._records = JournalRecords(port.catalog)
         self._lost_queues = LostQueues()
         self._recurrences = Recurrences(shard, give, entry)
         self._life = 0
@@ -169,6 +171,7 @@ class ShardDuties:
         self._retried: deque[tuple[int, int]] = deque()
         self._cycles_told: set[int] = set()
         self._dropped_told: set[int] = set()
+        self._journals_told: set[int] = set()
 
     def perform(self, now_ms: int) -> None:
         """Look at the shard and give what is due."""
@@ -281,6 +284,24 @@ class ShardDuties:
             return commands.RouteDecision(death.sequence, commands.DROPPED_UNROUTABLE)
         return self._routed(death, decision.targets, decision.content)
 
+    def _decide_record(self, death: Death) -> commands.RouteDecision:
+        """About what is to be noted in a journal (RULES R4). Where that can't be done it is parked, or dropped, as a
+        dead letter of the queue without a route."""
+        settings = death.settings
+        journal, fault = self._records.journal(settings)
+        if journal is None:
+            outcome = commands.DROPPED_UNROUTABLE if settings.dead_letter_at_most_once else commands.PARKED
+            if death.queue_id not in self._journals_told and death.sequence <= self._fresh_up_to:
+                self._journals_told.add(death.queue_id)
+                logger.warning(
+                    "queue %r in vhost %r can't have %r as its journal: %s; what is to be noted there is %s",
+                    settings.name, settings.vhost, settings.journal, fault,
+                    "parked" if outcome == commands.PARKED else "dropped",
+                )  # fmt: skip
+            return commands.RouteDecision(death.sequence, outcome)
+        original = content_of(self._entry(death.message.index), death.message)
+        return self._routed(death, (journal,), self._records.record(death, original))
+
     def _tell_dropped(self, death: Death) -> None:
         if death.reason == DUE and death.queue_id not in self._dropped_told:
             self._dropped_told.add(death.queue_id)
@@ -292,6 +313,8 @@ class ShardDuties:
     def _decide(self, death: Death) -> commands.RouteDecision:
         if death.reason == DUE:
             return self._decide_due(death)
+        if death.reason in RECORDS:
+            return self._decide_record(death)
         original = content_of(self._entry(death.message.index), death.message)
         decision = self._router.decide(death.settings, original, death.reason, death.time_ms // 1000)
         if decision.cycles and death.queue_id not in self._cycles_told:

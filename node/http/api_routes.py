@@ -220,6 +220,10 @@ ROUTES: Final[tuple[ApiRoute, ...]] = (
     ApiRoute("PUT", _DELAYED + "/{message_id}", READERS, "schedules.reschedule_delayed", "have it due at another time"),
     ApiRoute("GET", _STREAM, READERS, "streams.get", "a stream's offsets, sizes, keys, what expires, consumers"),
     ApiRoute("GET", _STREAM + "/latest", READERS, "streams.latest", "the latest message of a routing key: ?key="),
+    ApiRoute(
+        "GET", _STREAM + "/journal", READERS, "streams.journal",
+        "what is noted in a journal, the newest first: ?queue= of one queue, ?before= an offset, ?limit=",
+    ),
     ApiRoute("DELETE", _STREAM + "/messages/{offset}", READERS, "streams.delete_message", "delete one message"),
     ApiRoute("DELETE", _STREAM + "/keys", READERS, "streams.purge_key", "delete all messages of a routing key: ?key="),
     ApiRoute("PUT", "/api/queues/{vhost}/{name}", READERS, "queues.put", "declare it"),

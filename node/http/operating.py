@@ -25,7 +25,7 @@ from mayfly.node.operating.ports.operator import OperatorPort
 from mayfly.node.operating.ports.parked_selection import Selection
 from mayfly.node.operating.ports.trace_wish import LONGEST_TRACE_S, MOST_EVENTS, TraceWish
 from mayfly.node.operating.ports.users import ADMINISTRATOR, SEE_ALL
-from mayfly.node.shard.outbox import REASONS
+from mayfly.node.shard.outbox import PARKED_REASONS
 
 PAGES: Final = {
     "/node/drain": "POST: clients and leaders go to other nodes; POST /node/revive ends that",
@@ -98,8 +98,8 @@ class _Letters(msgspec.Struct, forbid_unknown_fields=True):
     all: bool = False
 
     def selection(self) -> Selection:
-        if self.reason is not None and self.reason not in REASONS:
-            raise ValueError(f"'{self.reason}' is no reason, one of {', '.join(REASONS)} is expected")
+        if self.reason is not None and self.reason not in PARKED_REASONS:
+            raise ValueError(f"'{self.reason}' is no reason, one of {', '.join(PARKED_REASONS)} is expected")
         return Selection(self.vhost, self.queue, self.reason, self.shard)
 
 

@@ -19,6 +19,7 @@ from mayfly.node.catalog import (
     check_policy,
 )
 from mayfly.node.catalog.expressions import expression
+from mayfly.node.catalog.journals import check_journal_of_policy
 from mayfly.node.catalog.permissions import may_enter
 from mayfly.node.catalog.records import CLUSTER_ID_PARAMETER, CLUSTER_NAME_PARAMETER, CLUSTER_TAGS_PARAMETER
 from mayfly.node.catalog.refusals import needs_level
@@ -136,6 +137,7 @@ class Management:
         try:
             command = policy_command(wish)
             check_policy(command, self._catalog.policies(command.vhost, command.operator))
+            check_journal_of_policy(self._catalog, command.vhost, command.name, command.definition)
             checked_size(command.definition, "definition")
         except Refusal as refusal:
             return refused_policy(refusal)

@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from mayfly.node.catalog import PolicyRecord, QueueRecord, Refusal, check_policy
+from mayfly.node.catalog.journals import check_journal_of_policy
 from mayfly.node.catalog.policy_trial import PolicyTrial
 from mayfly.node.engine.engine import Engine
 from mayfly.node.operating.definitions.names import checked_size
@@ -116,6 +117,7 @@ class Outlooks:
         try:
             command = policy_command(wish)
             check_policy(command, catalog.policies(command.vhost, command.operator))
+            check_journal_of_policy(catalog, command.vhost, command.name, command.definition)
             checked_size(command.definition, "definition")
             policy = catalog.checked_policy(command)
         except Refusal as refusal:

@@ -1,4 +1,4 @@
-"""Streams and their messages, wherever their shards are: looked at, and removed (RULES J3, J5).
+"""Streams and their messages, wherever their shards are: looked at, and removed (RULES J3, J5); journals read (R4).
 
 Looking reads a replica, which may be a moment behind. What removes something is a command of the shard's log.
 """
@@ -22,6 +22,7 @@ from mayfly.node.operating.ports.answers import NOT_FOUND, Answer, bad_request, 
 from mayfly.node.operating.shard_commands import give_command
 from mayfly.node.operating.shard_sources import ShardSources, unknown_text
 from mayfly.node.operating.views.client_views import ClientViews, ConsumerName
+from mayfly.node.operating.views.journal_views import ROWS_AT_ONCE, JournalPart, records_in
 from mayfly.node.operating.views.stream_views import (
     LatestPart,
     ReadersPart,
@@ -64,6 +65,15 @@ class _Latest(msgspec.Struct, tag="LatestOfKey"):
     key: bytes
 
 
+class _Journal(msgspec.Struct, tag="JournalRecords"):
+    """`records_in`, of a queue by shard."""
+
+    queues: dict[int, int]
+    queue: bytes | None
+    before: int
+    most: int
+
+
 class Streams:
     """Implements `StreamPort`."""
 
@@ -92,6 +102,16 @@ class Streams:
 
         questions.add(_Readers, dict[int, ReadersPart], tell_readers)
         questions.add(_Names, dict[int, ConsumerName], lambda asked: views.named(asked.consumers))
+
+        def tell_journal(asked: _Journal) -> dict[int, JournalPart]:
+            most = min(asked.most, ROWS_AT_ONCE)
+            found = {
+                shard: records_in(engine, shard, queue, asked.queue, asked.before, most)
+                for shard, queue in asked.queues.items()
+            }
+            return {shard: part for shard, part in found.items() if part is not None}
+
+        questions.add(_Journal, dict[int, JournalPart], tell_journal)
         questions.add(_Stream, dict[int, StreamPart], tell)
         questions.add(_Latest, dict[int, LatestPart], tell_latest)
 
@@ -191,6 +211,20 @@ class Streams:
             return no_such(f"stream '{queue}' in vhost '{vhost}' has no message with the routing key '{key}'")
         return HTTPStatus.OK, part.message
 
+    async def journal(
+        self, user: AnyUser, vhost: str, stream: str, queue: str | None, before: int, limit: int
+    ) -> Answer:
+        """See `StreamPort.journal`."""
+        record = self._found(user, "read", vhost, stream)
+        if not isinstance(record, QueueRecord):
+            return record
+        name = None if queue is None else _octets(queue)
+        asked = partial(_records_asked, name, before, limit)
+        part = (await self._sources.ask({record.shard: record.id}, asked)).found.get(record.shard)
+        if part is None:
+            return _unknown(record)
+        return HTTPStatus.OK, {"records": part.records, "before": None if part.before < 0 else part.before}
+
     async def delete_message(self, user: AnyUser, vhost: str, queue: str, offset: int) -> Answer:
         """See `StreamPort.delete_message`."""
         record = self._found(user, "configure", vhost, queue)
@@ -255,6 +289,10 @@ def _copied(
 
 def _latest_asked(key: bytes, queues: dict[int, int]) -> _Latest:
     return _Latest(queues, key)
+
+
+def _records_asked(queue: bytes | None, before: int, most: int, queues: dict[int, int]) -> _Journal:
+    return _Journal(queues, queue, before, most)
 
 
 def _octets(key: str) -> bytes:

@@ -21,7 +21,7 @@ from mayfly.node.shard.commands import (
 from mayfly.node.shard.delivery import has_room
 from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.message import DELIVERED_ELSEWHERE, NO_DEADLINE, NO_MARKER, NO_TTL, Message
-from mayfly.node.shard.outbox import DUE, MAXLEN
+from mayfly.node.shard.outbox import DUE, MAXLEN, RECORDS
 from mayfly.node.shard.packing import NUMBER_BYTES, unpack_numbers
 from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.state import State
@@ -63,12 +63,16 @@ def apply_route(state: State, position: int, end: int) -> int:
             outbox.parked[sequence] = death
             continue
         if outcome == ROUTED:
-            marked = state.level >= LEVEL_FAILED_DELIVERIES and death.message.has_failed
+            is_record = death.reason in RECORDS
+            marked = state.level >= LEVEL_FAILED_DELIVERIES and death.message.has_failed and not is_record
             # What was due has its TTL before it, what is dead has lost it (RULES S3, D4).
             ttl_ms = death.message.ttl_ms if death.reason == DUE else NO_TTL
             content = arriving(state, offset, key_length, header_length, body_length, marked, ttl_ms)
             move_content(state, content, targets_at, locals_, remotes, offset)
-            outbox.routed += 1
+            if is_record:
+                outbox.journaled += 1
+            else:
+                outbox.routed += 1
         elif death.reason == DUE:
             outbox.dropped_due += 1
         elif outcome == DROPPED_CYCLE:

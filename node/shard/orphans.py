@@ -12,8 +12,8 @@ from mayfly.node.shard.settings import ShardQueueSettings
 class Orphans:
     """Messages that no longer belong to a queue, in the order in which they go.
 
-    ``settings`` say where the messages go: nowhere, without ``expires_dead_letter``. ``number``: as many were there
-    before.
+    ``settings`` say where the messages go: nowhere, without ``expires_dead_letter`` and ``journal``. ``number``: as
+    many were there before.
     """
 
     __slots__ = ("line", "number", "queue_id", "settings")
@@ -43,6 +43,11 @@ class Orphans:
 
     @property
     def die(self) -> bool:
+        """Whether it makes a difference to anybody that they go: they are dead-lettered or noted in a journal."""
+        return self.are_dead_lettered or self.settings.journal is not None
+
+    @property
+    def are_dead_lettered(self) -> bool:
         """Whether they are dead-lettered."""
         return self.settings.expires_dead_letter and self.settings.dead_letter_exchange is not None
 

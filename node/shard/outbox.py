@@ -37,7 +37,17 @@ REASONS: Final = (EXPIRED, REJECTED, DELIVERY_LIMIT, MAXLEN, QUEUE_EXPIRED)
 """Why messages die (RULES D2)."""
 DUE: Final = "due"
 """Not dead, but to be routed as those are: what has waited for a delayed exchange (RULES S1)."""
-ALL_REASONS: Final = (*REASONS, DUE)
+RECORD_OF_EXPIRED: Final = "journal-expired"
+"""No death, but the record of one (RULES R4), which is to be routed into the queue's journal: of its deadline,"""
+RECORD_OF_QUEUE_EXPIRED: Final = "journal-queue-expired"
+"""of its queue's end,"""
+RECORD_OF_QUEUE: Final = "journal-queue"
+"""and of a queue whose lease has run out. Its message has no content, and stands for the queue: it was last used when
+that came, its lease ended at the deadline, and so many messages went with it as that was delivered."""
+RECORDS: Final = (RECORD_OF_EXPIRED, RECORD_OF_QUEUE_EXPIRED, RECORD_OF_QUEUE)
+PARKED_REASONS: Final = (*REASONS, *RECORDS)
+"""Of what may be parked, as operators are shown it."""
+ALL_REASONS: Final = (*REASONS, DUE, *RECORDS)
 """In the order of a snapshot's numbers."""
 
 
@@ -46,7 +56,8 @@ _NO_DIGESTS: Final[dict[int, bytes]] = {}
 
 
 class Death:
-    """One message that died in ``queue_id`` at ``time_ms`` for ``reason`` (RULES D2), or is DUE.
+    """One message that died in ``queue_id`` at ``time_ms`` for ``reason`` (RULES D2), is DUE, or is to be noted in the
+    queue's journal (RECORDS).
 
     ``settings`` are the queue's at that moment: they say where it goes even if the queue is gone.
     ``sequence`` numbers the deaths of the shard from 1.
@@ -123,7 +134,8 @@ class Outbox:
 
     Only entries change it. ``routed`` deaths reached a queue or a lane; ``dropped_*`` did not, for the reason
     named, nor did ``dropped_due`` messages of delayed exchanges, which had no route when they were due; ``lost``
-    targets were gone when a message got there or waited for them; ``settled`` lane items were committed.
+    targets were gone when a message got there or waited for them; ``settled`` lane items were committed. ``journaled``
+    records reached a journal or a lane (RULES R4).
     """
 
     __slots__ = (
@@ -133,6 +145,7 @@ class Outbox:
         "dropped_unroutable",
         "filled",
         "in_lanes",
+        "journaled",
         "lanes",
         "lost",
         "next_sequence",
@@ -156,6 +169,7 @@ class Outbox:
         self.dropped_unroutable = 0
         self.dropped_by_operator = 0
         self.dropped_due = 0
+        self.journaled = 0
 
     def add(
         self, queue_id: int, message: Message, reason: str, time_ms: int, settings: ShardQueueSettings

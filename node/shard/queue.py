@@ -73,6 +73,7 @@ class Queue(Counts):
     ``stream``: what one has besides that is a stream (`node.shard.stream`); decided once, at its creation.
     ``expires_anywhere``: what is due leaves from wherever it is in the queue (RULES X2).
     ``redrive``: the one that is under way, or was the last (RULES R1).
+    ``journals``: what time removes from it is noted in a stream (RULES R4).
     ``kept`` says that the lease has run out and the queue stays until it is empty (RULES L11).
 
     A node has as many of these as the cluster has queues, and most of them are idle: what an idle queue does not need
@@ -95,6 +96,7 @@ class Queue(Counts):
         "held_bytes",
         "held_count",
         "holders",
+        "journals",
         "kept",
         "lease",
         "levels",
@@ -158,6 +160,7 @@ class Queue(Counts):
         self.max_priority = 0
         self.default_priority = 0
         self.dead_letters = False
+        self.journals = False
         self.auto_delete = False
         self.max_length = UNLIMITED
         self.max_length_bytes = UNLIMITED
@@ -177,6 +180,7 @@ class Queue(Counts):
         self.expires_ms = -1 if terms.expires_ms is None else terms.expires_ms
         self.delivery_limit = -1 if terms.delivery_limit is None else terms.delivery_limit
         self.dead_letters = terms.dead_letter_exchange is not None
+        self.journals = terms.journal is not None and self.stream is None
         self.auto_delete = terms.auto_delete
         self.max_priority = terms.max_priority
         self.default_priority = terms.default_priority

@@ -12,7 +12,7 @@ from mayfly.node.shard.lease import DECLARED, Lease
 from mayfly.node.shard.line import Line
 from mayfly.node.shard.message import PURGE, REMOVE, Message
 from mayfly.node.shard.orphans import Orphans
-from mayfly.node.shard.outbox import QUEUE_EXPIRED
+from mayfly.node.shard.outbox import QUEUE_EXPIRED, RECORD_OF_QUEUE, RECORD_OF_QUEUE_EXPIRED
 from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.results import (
     IN_USE,
@@ -240,16 +240,16 @@ def expire_queue(state: State, queue_id: int, epoch: int) -> None:
     """The leader found that this lease has run out; it is so only if nothing happened to it meanwhile (RULES
     L5).
 
-    Messages whose own deadline has passed die of it first, and are dead-lettered; with more of them than the entry's
-    bound allows, the leader will ask again. Where only empty queues expire, one with messages stays, and its lease is
-    looked at again when the last has gone (L11).
+    Messages whose own deadline has passed die of it first, and are dead-lettered or noted; with more of them than the
+    entry's bound allows, the leader will ask again. Where only empty queues expire, one with messages stays, and its
+    lease is looked at again when the last has gone (L11).
     """
     queue = state.queues.get(queue_id)
     if queue is None or not queue.lease.has_run_out(epoch, queue.expires_ms, state.led_ms):
         return
     if queue.has_left or queue.is_arriving:
         return
-    if queue.dead_letters:
+    if queue.dead_letters or queue.journals:
         serve(state, queue)
         if expiry_is_behind(state, queue):
             return
@@ -271,7 +271,8 @@ def remove_queue(state: State, queue: Queue, reason: str) -> None:
     """The queue goes with all it has, ready and held (RULES L4); deaths that wait in the outbox stay.
 
     Its consumers are told. With a ``reason`` it leaves a tombstone. What an expired one is to have dead-lettered
-    orphans: held messages first, they were at the head (L11). So do messages that are too many to be released now (C4).
+    orphans: held messages first, they were at the head (L11). So do messages that are too many to be released now (C4),
+    and those that are to be noted in a journal, behind their queue (R4).
     """
     queue_id = queue.queue_id
     messages: list[Message] = []
@@ -289,7 +290,9 @@ def remove_queue(state: State, queue: Queue, reason: str) -> None:
     held.put_together(messages, deque(), [], 0)
     lines = [held, *[line.leave() for line in queue.lines()], *queue.leave_schedule()]
     count = sum([line.count() for line in lines])
-    if reason == EXPIRED and queue.settings.expires_dead_letter and queue.dead_letters:
+    if reason == EXPIRED and queue.journals:
+        _note_queue(state, queue, count)
+    if reason == EXPIRED and ((queue.settings.expires_dead_letter and queue.dead_letters) or queue.journals):
         _leave_behind(state, queue, queue.settings, lines)
     else:
         _let_go(state, queue, lines)
@@ -318,8 +321,18 @@ def remove_queue(state: State, queue: Queue, reason: str) -> None:
         )
 
 
+def _note_queue(state: State, queue: Queue, messages: int) -> None:
+    """The end of a queue's lease is to be noted in its journal (RULES R4), and that so many messages go with it."""
+    lease = queue.lease
+    ended_ms = state.time_ms - (state.led_ms - lease.started_ms - queue.expires_ms)
+    state.retain(1)
+    stands_for_it = Message(state.index, 0, 0, 0, 0, lease.last_activity_ms, ended_ms, messages)
+    state.outbox.add(queue.queue_id, stands_for_it, RECORD_OF_QUEUE, state.time_ms, queue.settings)
+
+
 def clear_orphans(state: State) -> None:
-    """What queues left is dead-lettered or released, the oldest first, within the entry's bounds (RULES L11, C4)."""
+    """What queues left is dead-lettered, noted or released, the oldest first, within the entry's bounds (RULES L11, R4,
+    C4)."""
     dying, released = state.orphans.dying, state.orphans.released
     while dying and state.expiry_budget > 0:
         state.expiry_budget -= _dead_letter(state, dying[0], state.expiry_budget)
@@ -337,8 +350,15 @@ def clear_orphans(state: State) -> None:
 def _dead_letter(state: State, orphans: Orphans, most: int) -> int:
     """How many of them have died now."""
     dying = orphans.take(most)
+    queue_id, settings = orphans.queue_id, orphans.settings
+    if not orphans.are_dead_lettered:
+        for message in dying:
+            state.outbox.add(queue_id, message, RECORD_OF_QUEUE_EXPIRED, state.time_ms, settings)
+        return len(dying)
     for message in dying:
-        state.outbox.add(orphans.queue_id, message, QUEUE_EXPIRED, state.time_ms, orphans.settings)
+        state.outbox.add(queue_id, message, QUEUE_EXPIRED, state.time_ms, settings)
+        if settings.journal is not None:
+            state.also_note(queue_id, message, RECORD_OF_QUEUE_EXPIRED, settings)
     state.queue_expired += len(dying)
     state.dead_lettered_for[QUEUE_EXPIRED] += len(dying)
     state.past.dead_lettered += len(dying)

@@ -34,6 +34,7 @@ class ShardQueueSettings:
     no markers (J3). ``key_index``: a stream knows where each routing key's messages are (J5), as one with markers does.
     ``honours_ttls``: TTLs in the headers of messages that nobody publishes to the stream count there (J2, J4).
     ``is_mirror``: a stream with the messages of another one, at their offsets (J4).
+    ``journal``: the stream of the same vhost in which is noted what time removes, None for none (RULES R4).
     """
 
     __slots__ = (
@@ -52,6 +53,7 @@ class ShardQueueSettings:
         "honours_ttls",
         "is_mirror",
         "is_stream",
+        "journal",
         "key_index",
         "marker_ttl_ms",
         "max_length",
@@ -107,6 +109,7 @@ class ShardQueueSettings:
         expire_anywhere: bool = False,
         honours_ttls: bool = False,
         is_mirror: bool = False,
+        journal: str | None = None,
     ) -> None:
         self.vhost = vhost
         self.name = name
@@ -141,6 +144,7 @@ class ShardQueueSettings:
         self.expire_anywhere = expire_anywhere
         self.honours_ttls = honours_ttls
         self.is_mirror = is_mirror
+        self.journal = journal
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ShardQueueSettings) and encode_settings(self) == encode_settings(other)
@@ -169,9 +173,10 @@ _FIELD_TYPES: Final[tuple[Any, ...]] = (
     str, str, int | None, int | None, str | None, str | None, int | None, bool, bool, bool, bool,
     int | None, int | None, str, bool, bool, int, int, str,
     bool, int, int, int, int, bool, int, bool, bool, int | None, bool, bool, bool, bool,
+    str | None,
 )
 _LATER: Final[tuple[object, ...]] = (
-    0, "rabbitmq", False, 0, 0, 0, 0, False, 0, False, False, None, False, False, False, False,
+    0, "rabbitmq", False, 0, 0, 0, 0, False, 0, False, False, None, False, False, False, False, None,
 )
 """What the last fields are in most queues: those that came with level 8 or later. They are left out from the end on
 where they are so, and each is something else only where the cluster's level is high enough: nobody is given what it
@@ -231,6 +236,7 @@ def _fields(settings: ShardQueueSettings) -> tuple[object, ...]:
         settings.expire_anywhere,
         settings.honours_ttls,
         settings.is_mirror,
+        settings.journal,
     )
 
 

@@ -15,10 +15,11 @@ from mayfly.node.shard.line import PIECE
 from mayfly.node.shard.message import NO_MARKER, NO_TTL, Message
 from mayfly.node.shard.message_id import digest_at
 from mayfly.node.shard.orphans import AllOrphans
-from mayfly.node.shard.outbox import EXPIRED, REASONS, Outbox
+from mayfly.node.shard.outbox import EXPIRED, REASONS, RECORD_OF_EXPIRED, Outbox
 from mayfly.node.shard.priority import place_of
 from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.redrive import RUNNING
+from mayfly.node.shard.settings import ShardQueueSettings
 from mayfly.node.shard.stream import Stream
 from mayfly.node.shard.stream_keys import routing_key
 from mayfly.node.shard.timers import Timers
@@ -281,8 +282,18 @@ class State:
         if queue.dead_letters:
             queue.dead_lettered += 1
             self.outbox.add(queue.queue_id, message, EXPIRED, self.time_ms, queue.settings)
+            if queue.journals:
+                self.also_note(queue.queue_id, message, RECORD_OF_EXPIRED, queue.settings)
+        elif queue.journals:
+            self.outbox.add(queue.queue_id, message, RECORD_OF_EXPIRED, self.time_ms, queue.settings)
         else:
             self.release(message.index, 1)
+
+    def also_note(self, queue_id: int, message: Message, record: str, settings: ShardQueueSettings) -> None:
+        """What is dead-lettered is noted in the queue's journal as well, as one of RECORDS (RULES R4): it refers to its
+        entry once more."""
+        self.live[message.index] = self.live.get(message.index, 0) + 1
+        self.outbox.add(queue_id, message, record, self.time_ms, settings)
 
     def died(self, queue: Queue, message: Message, reason: str) -> None:
         """A message left the queue by dying, but not of its deadline: it is dead-lettered, or gone (RULES D)."""

@@ -42,7 +42,7 @@ class QueueStatistics(Counts):
 class ShardStatistics(Counts):
     """The whole shard now, and its totals since it was created: those of deleted queues are in them.
 
-    ``outbox`` counts deaths without a decision and lane items; ``routed``, ``settled``, ``lost`` and
+    ``outbox`` counts deaths without a decision and lane items; ``routed``, ``settled``, ``lost``, ``journaled`` and
     ``dropped_*`` are explained at ``Outbox``. ``missing_targets``: publishes to a queue that was gone.
     ``transfers_lost``: dead letters that came for a queue that was gone, or for a mirror. ``refused_*``: commands after
     a gap.
@@ -63,6 +63,7 @@ class ShardStatistics(Counts):
         "dropped_due",
         "dropped_unroutable",
         "gone_for",
+        "journaled",
         "lease_timers",
         "live_entries",
         "lost",
@@ -114,6 +115,7 @@ class ShardStatistics(Counts):
         self.dropped_unroutable = outbox.dropped_unroutable
         self.dropped_by_operator = outbox.dropped_by_operator
         self.dropped_due = outbox.dropped_due
+        self.journaled = outbox.journaled
         self.missing_targets = state.missing_targets
         self.transfers_lost = state.transfers_lost
         self.refused_transfers = state.refused_transfers

@@ -78,6 +78,20 @@ class KeyOffsets:
             place = 0
         return list(chunk[place : place + most])
 
+    def some_before(self, offset: int, most: int) -> list[int]:
+        """The last of them before this offset, at most so many, the last one first; fewer only where there are no more,
+        or a few at a time."""
+        if not self.chunks:
+            return [self.only] if self.count and self.only < offset else []
+        number = self._chunk_of(offset)
+        place = bisect_left(self.chunks[number], offset)
+        if place == 0 and number:
+            number -= 1
+            place = len(self.chunks[number])
+        found = list(self.chunks[number][max(0, place - most) : place])
+        found.reverse()
+        return found
+
     def count_to(self, offset: int) -> int:
         """How many of them are at this offset or before."""
         if not self.chunks:

@@ -127,6 +127,9 @@ _EVENTS: Final = {
     "dead letters of queue %r in vhost %r would go in a circle, and are dropped: back to %s": (
         "queue.dead_letters_in_a_circle queue vhost back_to"
     ),
+    "queue %r in vhost %r can't have %r as its journal: %s; what is to be noted there is %s": (
+        "queue.no_journal queue vhost journal reason outcome"
+    ),
     "the redrive of queue %r in vhost %r can't be read, and is cancelled: %s": "queue.bad_redrive queue vhost reason",
     "messages of the delayed exchange %r in vhost %r have no route when they are due, and are dropped": (
         "exchange.due_without_a_route exchange vhost"

@@ -1,11 +1,12 @@
 """A dead-letter queue that is redriven while everything else goes on (RULES R1), with a judge of its own.
 
-Nobody consumes from its queues, so at the end the replicas have what was moved and what has stayed, in order.
+Nobody consumes from its queues, so at the end the replicas have what was moved and what has stayed, in order. What died
+is noted in a journal (R4), which has to have as much in the end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -14,9 +15,12 @@ from pamqp import commands
 
 from mayfly.cluster.group.group import Group
 from mayfly.cluster.log.batch import CorruptStore
+from mayfly.node.amqp.content import decode_properties
 from mayfly.node.catalog import QueueRecord
 from mayfly.node.dead_letter import RedriveTerms
+from mayfly.node.duties.contents import content_of as content_of_entry
 from mayfly.node.operating.views.redrive_views import PreviewPart, preview_steps
+from mayfly.node.shard.commands import LetterContent
 from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.redrive import DONE, PAUSED, RUNNING, Redrive
 from mayfly.node.shard.redrive_commands import PAUSE, RESUME, encode_change_redrive, encode_start_redrive
@@ -32,6 +36,7 @@ if TYPE_CHECKING:
 
 WORK = "redriven.work"
 DEAD = "redriven.dead"
+JOURNAL = "redriven.journal"
 MESSAGES = 90
 _AGAIN_US = 2 * SECOND_US
 _LOOK_US = 50 * MILLISECOND_US
@@ -52,13 +57,17 @@ class Buried(Actor):
         return self.left <= 0
 
     def begin(self) -> None:
-        arguments: Any = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": DEAD}
-        self.call(
-            commands.Queue.Declare(0, DEAD, durable=True),
-            lambda _: self.call(
-                commands.Queue.Declare(0, WORK, durable=True, arguments=arguments), lambda _: self._publish()
-            ),
-        )
+        arguments: Any = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": DEAD, "x-journal": JOURNAL}
+        self._declare([(DEAD, {}), (JOURNAL, {"x-queue-type": "stream"}), (WORK, arguments)])
+
+    def _declare(self, queues: list[tuple[str, dict[str, Any]]]) -> None:
+        """These queues, one after the other; then it publishes."""
+        if not queues:
+            self._publish()
+            return
+        name, arguments = queues[0]
+        declare = commands.Queue.Declare(0, name, durable=True, arguments=arguments)
+        self.call(declare, lambda _: self._declare(queues[1:]))
 
     def ended(self) -> None:
         self._under_way.clear()
@@ -77,8 +86,9 @@ class Buried(Actor):
             self.world.next_message += 1
             number = self.world.next_message
             properties = commands.Basic.Properties(
-                delivery_mode=2, expiration="1", headers={_PICK: "yes" if number % 3 else "no"}
-            )
+                delivery_mode=2, expiration="1", message_id=str(number),
+                headers={_PICK: "yes" if number % 3 else "no"},
+            )  # fmt: skip
             tag = client.publish("", WORK, content_of(number, self.random.choice((0, 30, 400))), properties)
             self._under_way[tag] = None
         self.give_up_unless(lambda: not self._under_way)
@@ -95,13 +105,17 @@ class _Seen:
 
     def numbers(self) -> list[int]:
         """What is in it, in order."""
-        found = []
+        return [id_of(content.body) for content in self._contents()]
+
+    def noted(self) -> list[int]:
+        """What its records are of, in order, if it is a journal."""
+        headers: list[Any] = [decode_properties(content.header).headers for content in self._contents()]
+        return [int(each["message-id"]) for each in headers]
+
+    def _contents(self) -> Iterator[LetterContent]:
         for line in self.queue.lines():
             for message in line.live():
-                data = self._group.log.data(message.index)
-                start = message.offset + message.key_length + message.header_length
-                found.append(id_of(data[start : start + message.body_length]))
-        return found
+                yield content_of_entry(self._group.log.data(message.index), message)
 
 
 class RedrivingOperator:
@@ -242,7 +256,16 @@ class RedrivingOperator:
         redrive = dead.queue.redrive
         if redrive.state != DONE:
             return [Violation("redrive", f"it is not over: {redrive.moved} moved, {redrive.stayed} stayed")]
-        return [Violation("redrive", text) for text in self._faults(redrive, work.numbers(), dead.numbers())]
+        moved, left = work.numbers(), dead.numbers()
+        faults = [Violation("redrive", text) for text in self._faults(redrive, moved, left)]
+        journal = self._seen(JOURNAL)
+        noted = [] if journal is None else journal.noted()
+        known = set(self.before)
+        if sorted(noted) != sorted(moved + left):
+            faults.append(Violation("R4", f"{sorted(moved + left)} have died once each, and {sorted(noted)} are noted"))
+        elif [number for number in noted if number in known] != self.before:
+            faults.append(Violation("R4", f"{self.before} have died in this order, and {noted} are noted"))
+        return faults
 
     def _faults(self, redrive: Redrive, moved: list[int], left: list[int]) -> list[str]:
         assert self.ahead is not None

@@ -68,7 +68,9 @@ class RunTopology:
     queues: dict[str, QueuePlan] = field(default_factory=dict)
     exchanges: dict[str, ExchangePlan] = field(default_factory=dict)
     streams: tuple[str, ...] = (STREAM, MIRROR, GATHERED)
-    apart: tuple[str, ...] = (STREAM, MIRROR, GATHERED, "recurrent", "redriven.work", "redriven.dead")
+    apart: tuple[str, ...] = (
+        STREAM, MIRROR, GATHERED, "recurrent", "redriven.work", "redriven.dead", "redriven.journal",
+    )
 
     @classmethod
     def of(cls, queues: Iterable[QueuePlan], exchanges: Iterable[ExchangePlan] = ()) -> RunTopology:

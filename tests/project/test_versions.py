@@ -46,7 +46,8 @@ BATCH_KINDS = {1, 2, 3, 4, 0x11, 0x14, 0x21, 0x24}
 POLICY_KEYS = {
     "allow-schedule", "alternate-exchange", "consumer-disconnected-timeout", "consumer-timeout", "dead-letter-exchange",
     "dead-letter-routing-key", "dead-letter-strategy", "delayed-retry-jitter", "delayed-retry-max", "delayed-retry-min",
-    "delayed-retry-multiplier", "delayed-retry-type", "delivery-limit", "expire-scope", "expires", "max-age",
+    "delayed-retry-multiplier", "delayed-retry-type", "delivery-limit", "expire-scope", "expires", "journal",
+    "max-age",
     "max-length", "max-length-bytes", "message-ttl", "overflow", "queue-leader-locator", "queue-master-locator",
     "ttl-applies", "ttl-dialect",
 }

@@ -32,6 +32,7 @@ from mayfly.node.catalog.access_limits import LIMITS, limit_fault
 from mayfly.node.catalog.arguments import SINCE_LEVEL, unbuilt_arguments, without_empty_type
 from mayfly.node.catalog.declarations import DEFAULT_TYPES, is_exchange_type
 from mayfly.node.catalog.expressions import expression_fault
+from mayfly.node.catalog.journals import ARGUMENT
 from mayfly.node.catalog.passwords import ALGORITHMS, from_imported
 from mayfly.node.catalog.policies import known_part
 from mayfly.node.catalog.records import (
@@ -463,7 +464,8 @@ def _name(item: _Fields, what: str) -> str:
 
 
 def _origins_first(queues: list[Wish]) -> list[Wish]:
-    """The queues of a file in its order, but streams behind those that they copy (RULES J4)."""
+    """The queues of a file in its order, but streams behind those that they copy (RULES J4), and queues behind their
+    journals (R4)."""
     left = {(wish.command.vhost, wish.command.name): wish for wish in queues if isinstance(wish.command, DeclareQueue)}
     ordered: list[Wish] = []
     for first in list(left):
@@ -476,6 +478,9 @@ def _origins_first(queues: list[Wish]) -> list[Wish]:
                 pending.pop()
                 continue
             before = [(vhost, name) for name in origins_said(command.arguments)]
+            journal = command.arguments.get(ARGUMENT)
+            if isinstance(journal, str):
+                before.append((vhost, journal))
             waits = [each for each in before if each in left and each not in pending]
             pending += waits
             if not waits:

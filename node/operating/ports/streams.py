@@ -1,4 +1,4 @@
-"""Streams and their messages, as users of the management API see and change them (RULES J3, J5)."""
+"""Streams and their messages, as users of the management API see and change them (RULES J3, J5, R4)."""
 
 from typing import Protocol
 
@@ -16,6 +16,13 @@ class StreamPort(Protocol):
 
     async def latest(self, user: AnyUser, vhost: str, queue: str, key: str) -> Answer:
         """The latest message with this routing key, found without reading the stream."""
+
+    async def journal(
+        self, user: AnyUser, vhost: str, stream: str, queue: str | None, before: int, limit: int
+    ) -> Answer:
+        """What is noted in a stream that is a journal, the newest first (RULES R4): `records`, of a queue if one is
+        named, before an offset (-1: from the newest on); `before`: where to go on, None at the end. There may be more
+        though there are fewer than `limit`, even none."""
 
     async def delete_message(self, user: AnyUser, vhost: str, queue: str, offset: int) -> Answer:
         """The message at this offset goes."""

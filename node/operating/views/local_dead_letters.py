@@ -20,7 +20,7 @@ from mayfly.node.operating.views.lanes import lane_steps
 from mayfly.node.operating.views.queue_counts import shard_here
 from mayfly.node.operating.views.shard_clocks import shard_now
 from mayfly.node.shard import commands
-from mayfly.node.shard.outbox import Death
+from mayfly.node.shard.outbox import RECORDS, Death
 from mayfly.node.shard.shard import Shard
 
 LOOKED_AT: Final = 10_000
@@ -123,11 +123,14 @@ class LocalDeadLetters:
             if not selection.has(death):
                 continue
             settings = death.settings
-            key = settings.dead_letter_routing_key
-            if key is None:
+            exchange, key = settings.dead_letter_exchange, settings.dead_letter_routing_key
+            if death.reason in RECORDS:
+                # As if it were published to the journal.
+                exchange, key = "", settings.journal
+            elif key is None:
                 key = own_keys.key(shard, death)
             one = Parked(
-                death.queue_id, death.reason, settings.dead_letter_exchange, key, settings.vhost, settings.name,
+                death.queue_id, death.reason, exchange, key, settings.vhost, settings.name,
                 1, max(0, time_ms - death.time_ms),
             )  # fmt: skip
             known = found.get(one.name)

@@ -445,6 +445,7 @@ _SHARD_COUNTERS = {
     "dropped_unroutable": "Dead letters dropped without a route",
     "dropped_due": "Messages of delayed exchanges dropped, without a route when they were due",
     "routed": "Dead letters that reached a queue or a lane",
+    "journaled": "Records of deaths that reached a journal or a lane",
     "settled": "Dead letters that another shard has committed",
     "lost": "Dead letters whose target was gone",
     "missing_targets": "Publishes to a queue that was gone",

@@ -12,7 +12,7 @@ from mayfly.node.shard.snapshot.pace import WorkPace
 from mayfly.node.shard.state import State
 
 _DEATH_COLUMNS: Final = 5
-_COUNTERS: Final = 7
+_COUNTERS: Final = 8
 
 
 def outbox_row(outbox: Outbox, columns: MessageColumns) -> list[object]:
@@ -26,8 +26,9 @@ def outbox_row(outbox: Outbox, columns: MessageColumns) -> list[object]:
         [
             outbox.routed, outbox.settled, outbox.lost,
             outbox.dropped_cycle, outbox.dropped_unroutable, outbox.dropped_by_operator,
-            # Only where there are delayed exchanges: earlier releases know of none.
-            *([outbox.dropped_due] if outbox.dropped_due else []),
+            # Only where there are delayed exchanges, or journals: earlier releases know of none.
+            *([outbox.dropped_due] if outbox.dropped_due or outbox.journaled else []),
+            *([outbox.journaled] if outbox.journaled else []),
         ],
         list(table),
         unrouted,
@@ -81,7 +82,8 @@ def restore_outbox(state: State, row: Any, pace: WorkPace) -> Iterator[None]:
     (
         outbox.routed, outbox.settled, outbox.lost,
         outbox.dropped_cycle, outbox.dropped_unroutable, outbox.dropped_by_operator, outbox.dropped_due,
-    ) = [*counters, 0][:_COUNTERS]
+        outbox.journaled,
+    ) = [*counters, 0, 0][:_COUNTERS]
     settings = [decode_settings(encoded) for encoded in table]
     waiting = _Deaths()
     yield from waiting.read(state, unrouted, settings, pace)

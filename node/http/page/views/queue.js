@@ -8,6 +8,7 @@ import { Facts, figure } from "../parts/facts.js";
 import { Plot } from "../parts/plot.js";
 import { count, exactly, octets, rate } from "../units.js";
 import { bindingsTable } from "./exchanges.js";
+import { Journal } from "./journal.js";
 import { getForm } from "./messages.js";
 import { publishForm } from "./publish.js";
 import { redriveSection } from "./redrive.js";
@@ -45,9 +46,10 @@ export function queueView({ user, names: [vhost, name], refresh: again }) {
   const redrive = redriveSection(vhost, name, again);
   const scheduled = new Scheduled("queues", vhost, name, again);
   const stream = new StreamSection(vhost, name);
+  const journal = new Journal(vhost, name);
   const element = h("div", {}, moving, facts.element, scheduled.element, stream.element, h("h2", {}, "Lease"), lease,
     h("h2", {}, "The last five minutes"), h("div", { class: "plots" }, rates.element),
-    h("h2", {}, "Since it was declared"), counts.element, h("h2", {}, "Settings"), settings, 
+    h("h2", {}, "Since it was declared"), counts.element, h("h2", {}, "Settings"), settings, journal.element,
     h("h2", {}, "Bindings"), bindings.element, h("h2", {}, "Messages"), publishForm(vhost, "amq.default", name, again),
     getForm(vhost, name, again), redrive.element, h("h2", {}, "Actions"), actions);
   let before = null;
@@ -67,6 +69,7 @@ export function queueView({ user, names: [vhost, name], refresh: again }) {
     });
     await scheduled.refresh(queue.scheduled);
     await stream.refresh(queue);
+    await journal.refresh(queue);
     show(lease, leaseShown(queue));
     counts.update(Object.fromEntries(Object.keys(COUNTS).map((key) => [key, known(queue[key], (value) => figure(count(value), value))])));
     show(settings, settingsShown(queue));

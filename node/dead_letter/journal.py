@@ -1,0 +1,163 @@
+"""The record of a death in a journal: what it says, and where it goes (RULES R4).
+
+It is a message without body and without properties but headers, for the stream that the queue names as its journal. Its
+routing key is the queue's name, so a stream with an index of keys has each queue's records by themselves. HOT for
+queues with a journal: a record is put together from octets, not by way of a table.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from mayfly.node.amqp.content import Content, property_span, short_string
+from mayfly.node.amqp.field_table import LONG, LONG_STRING, FieldTable
+from mayfly.node.catalog import Catalog, QueueRecord
+from mayfly.node.catalog.journals import journal_fault
+from mayfly.node.content_header import HEADERS, MESSAGE_ID
+from mayfly.node.dead_letter.death_headers import PublishedContent
+from mayfly.node.shard.outbox import RECORD_OF_EXPIRED, RECORD_OF_QUEUE, RECORD_OF_QUEUE_EXPIRED, Death
+from mayfly.node.shard.settings import ShardQueueSettings
+
+TRACE: Final = "traceparent"
+"""The header of W3C Trace Context, by which a trace goes from publish to death to redrive."""
+LONGEST_TRACE_OCTETS: Final = 255
+"""One that is longer, or no string, is none."""
+NOWHERE: Final = "nowhere"
+TO_EXCHANGE: Final = "dead-letter-exchange"
+_SAYS: Final = {
+    RECORD_OF_EXPIRED: ("message", "expired"),
+    RECORD_OF_QUEUE_EXPIRED: ("message", "queue_expired"),
+    RECORD_OF_QUEUE: ("queue", "expired"),
+}
+"""What has gone, and why."""
+_NO_BODY: Final = struct.pack(">HHQH", 60, 0, 0, HEADERS)
+_LENGTH: Final = struct.Struct(">I")
+_NUMBER: Final = struct.Struct(">q")
+_TRACE_OCTETS: Final = TRACE.encode()
+
+
+class JournalRecords:
+    """Makes the records of one shard's deaths."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._settings = ShardQueueSettings()
+        self._reason = ""
+        self._beginning = b""
+        """Of a record, for these settings and this reason: most deaths in a row have the same."""
+        self._exchange_and_key = b""
+
+    def journal(self, settings: ShardQueueSettings) -> tuple[QueueRecord | None, str]:
+        """The stream that is the queue's journal; None, and why, where nothing can be noted there."""
+        found = self._catalog.queue(settings.vhost, settings.journal or "")
+        fault = journal_fault(found)
+        return (None, fault) if fault else (found, "")
+
+    def record(self, death: Death, original: PublishedContent) -> Content:
+        """The record: `death` is one of RECORDS, `original` the message that died, without any content for a queue."""
+        settings = death.settings
+        if settings is not self._settings or death.reason != self._reason:
+            self._settings, self._reason = settings, death.reason
+            self._beginning = _beginning(settings, death.reason)
+            self._exchange_and_key = b"\x00" + short_string(settings.name)
+        message = death.message
+        parts = [b"", self._beginning, _number(_WENT, death.time_ms)]
+        if death.reason == RECORD_OF_QUEUE:
+            parts += (
+                _number(_DUE, message.deadline_ms), _number(_LAST_USED, message.enqueued_ms),
+                _number(_MESSAGES, message.delivery_count),
+            )
+        else:
+            if death.reason == RECORD_OF_EXPIRED:
+                parts.append(_number(_DUE, message.deadline_ms))
+            parts.append(_number(_ENQUEUED, message.enqueued_ms))
+            _add_message(parts, settings, death.reason, original)
+        parts[0] = _LENGTH.pack(sum([len(part) for part in parts]))
+        return Content(self._exchange_and_key, _NO_BODY + b"".join(parts), b"")
+
+
+def _add_message(parts: list[bytes], settings: ShardQueueSettings, reason: str, original: PublishedContent) -> None:
+    """How it had been published, how large it was, and by what it is known."""
+    names = original.exchange_and_key
+    key_at = 1 + names[0]
+    exchange, key = names[1:key_at], names[key_at + 1 :]
+    parts += (_text(_EXCHANGE, exchange), _text(_KEY, key), _number(_BYTES, len(original.body)))
+    if _goes_on(settings, reason) and settings.dead_letter_routing_key is None:
+        # It goes on by the key that it had.
+        parts.append(_text(_TO_KEY, key))
+    header = original.header
+    start, stop = property_span(header, MESSAGE_ID)
+    if start >= 0:
+        parts.append(_text(_MESSAGE_ID, header[start + 1 : stop]))
+    trace = trace_of(header)
+    if trace:
+        parts.append(_text(_TRACE, trace))
+
+
+def trace_of(header: bytes) -> bytes:
+    """The `traceparent` in a content header, empty for none."""
+    if _TRACE_OCTETS not in header:
+        return b""
+    start, stop = property_span(header, HEADERS)
+    if start < 0:
+        return b""
+    value = FieldTable.of_checked(header[start:stop]).get(TRACE)
+    if value is None or value.tag != LONG_STRING:
+        return b""
+    octets = value.octets()
+    return octets if len(octets) <= LONGEST_TRACE_OCTETS else b""
+
+
+def _goes_on(settings: ShardQueueSettings, reason: str) -> bool:
+    """Whether what dies so is dead-lettered."""
+    if settings.dead_letter_exchange is None or reason == RECORD_OF_QUEUE:
+        return False
+    return reason == RECORD_OF_EXPIRED or settings.expires_dead_letter
+
+
+def _beginning(settings: ShardQueueSettings, reason: str) -> bytes:
+    """What all records of the queue say that have this reason."""
+    what, why = _SAYS[reason]
+    parts = [_text(_WHAT, what.encode()), _text(_REASON, why.encode()), _text(_QUEUE, _octets(settings.name))]
+    exchange = settings.dead_letter_exchange
+    if exchange is None or not _goes_on(settings, reason):
+        return b"".join([*parts, _text(_TO, NOWHERE.encode())])
+    parts += (_text(_TO, TO_EXCHANGE.encode()), _text(_TO_EXCHANGE, _octets(exchange)))
+    if settings.dead_letter_routing_key is not None:
+        parts.append(_text(_TO_KEY, _octets(settings.dead_letter_routing_key)))
+    return b"".join(parts)
+
+
+def _octets(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _field(name: str, tag: int) -> bytes:
+    return short_string(name) + bytes((tag,))
+
+
+def _text(field: bytes, octets: bytes) -> bytes:
+    return field + _LENGTH.pack(len(octets)) + octets
+
+
+def _number(field: bytes, value: int) -> bytes:
+    return field + _NUMBER.pack(value)
+
+
+_WHAT: Final = _field("what", LONG_STRING)
+_REASON: Final = _field("reason", LONG_STRING)
+_QUEUE: Final = _field("queue", LONG_STRING)
+_TO: Final = _field("to", LONG_STRING)
+_TO_EXCHANGE: Final = _field(TO_EXCHANGE, LONG_STRING)
+_TO_KEY: Final = _field("dead-letter-routing-key", LONG_STRING)
+_WENT: Final = _field("went-ms", LONG)
+_DUE: Final = _field("due-ms", LONG)
+_ENQUEUED: Final = _field("enqueued-ms", LONG)
+_LAST_USED: Final = _field("last-used-ms", LONG)
+_MESSAGES: Final = _field("messages", LONG)
+_BYTES: Final = _field("body-bytes", LONG)
+_EXCHANGE: Final = _field("exchange", LONG_STRING)
+_KEY: Final = _field("routing-key", LONG_STRING)
+_MESSAGE_ID: Final = _field("message-id", LONG_STRING)
+_TRACE: Final = _field(TRACE, LONG_STRING)
