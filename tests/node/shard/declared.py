@@ -72,6 +72,8 @@ def _declare(catalog: Catalog, settings: ShardQueueSettings) -> QueueRecord:
         return record
     if settings.is_mirror:
         _apply(catalog, DeclareQueue(vhost, "origin", True, arguments={"x-queue-type": "stream"}))
+    if settings.journal is not None:
+        _apply(catalog, DeclareQueue(vhost, settings.journal, True, arguments={"x-queue-type": "stream"}))
     arguments = _of_a_stream(settings) if settings.is_stream else _of_a_queue(settings)
     answer = _apply(
         catalog,
@@ -122,6 +124,7 @@ def _of_a_queue(settings: ShardQueueSettings) -> dict[str, Any]:
         "x-ttl-dialect": settings.ttl_dialect,
         "x-allow-schedule": settings.allow_schedule,
         "x-expire-scope": "any" if settings.expire_anywhere else "head",
+        "x-journal": settings.journal,
     }
     if settings.retry_ways:
         said["x-delayed-retry-min"] = settings.retry_min_ms

@@ -6,6 +6,7 @@ from mayfly.node.shard import commands
 from mayfly.node.shard.commands import PARKED, ROUTED, LetterContent, RouteDecision, encode_route
 from mayfly.node.shard.outbox import RECORD_OF_EXPIRED, RECORD_OF_QUEUE, RECORD_OF_QUEUE_EXPIRED
 from mayfly.node.shard.settings import ShardQueueSettings, encode_terms
+from tests.node.readings import statistics_of
 from tests.node.shard.driver import Driver, publish
 
 DEAD_LETTERS: dict[str, object] = {"dead_letter_exchange": "dlx"}
@@ -41,7 +42,7 @@ def test_r4_each_that_expires_is_noted_once(dead_letters: dict[str, object], any
         (due_ms, due_ms + 7, 1)
     }
     assert [reason for _, reason in outbox(driver)].count("expired") == (2 if dead_letters else 0)
-    statistics = driver.shard.statistics()
+    statistics = statistics_of(driver.shard)
     assert (statistics.expired, statistics.dead_lettered) == (2, 2 if dead_letters else 0)
 
 
@@ -90,7 +91,7 @@ def test_r4_a_queue_whose_lease_ends_is_noted_and_then_its_messages(dead_letters
     noted = [driver.body(death.message) for death in messages if death.reason == RECORD_OF_QUEUE_EXPIRED]
     assert noted == ["a", "b"]
     assert len(messages) == (4 if dead_letters else 2)
-    statistics = driver.shard.statistics()
+    statistics = statistics_of(driver.shard)
     assert (statistics.queue_expired, statistics.orphans) == (2 if dead_letters else 0, 0)
 
 
@@ -119,7 +120,7 @@ def test_r4_c4_a_long_queue_is_noted_bit_by_bit_and_snapshots_lose_nothing() -> 
     assert outbox(driver) == [("", RECORD_OF_QUEUE), *((f"m{n}", RECORD_OF_QUEUE_EXPIRED) for n in range(350))]
     routed(driver, [2])
     assert driver.ready(2) == 351
-    assert driver.shard.statistics().journaled == 351
+    assert statistics_of(driver.shard).journaled == 351
 
 
 def test_r4_a_record_arrives_in_the_journal_and_lets_go_of_the_message() -> None:
@@ -127,7 +128,7 @@ def test_r4_a_record_arrives_in_the_journal_and_lets_go_of_the_message() -> None
     driver = Driver()
     driver.lead(commands.encode_raise_level(8))
     driver.create(1, journal="j", delivery_limit=9, **DEAD_LETTERS)
-    driver.create(2, is_stream=True)
+    driver.create(2, is_stream=True, ttl_retroactive=True)
     driver.run(publish("a", ttl_ms=100))
     driver.get_message(1, no_ack=False, holder=7)
     driver.pass_ms(100)
@@ -140,7 +141,7 @@ def test_r4_a_record_arrives_in_the_journal_and_lets_go_of_the_message() -> None
     assert lane is not None
     assert (driver.ready(2), [item.redelivered for item in lane.items]) == (2, [True, False])
     assert published_in not in driver.shard.live_entries()
-    statistics = driver.shard.statistics()
+    statistics = statistics_of(driver.shard)
     assert (statistics.routed, statistics.journaled, statistics.dead_lettered) == (1, 1, 1)
 
 
@@ -165,7 +166,7 @@ def test_r4_records_are_in_snapshots_parked_and_tried_again() -> None:
     routed(driver, [2])
     assert driver.ready(2) == 2
     driver.shard.restore(driver.shard.snapshot())
-    assert driver.shard.statistics().journaled == 2
+    assert statistics_of(driver.shard).journaled == 2
     assert driver.shard.snapshot() == driver.replay().snapshot()
 
 

@@ -29,7 +29,7 @@ SHARD = 7
 def with_a_mirror() -> Driver:
     """A mirror with two messages, and queues beside it."""
     driver = Driver()
-    driver.create(MIRROR, is_stream=True, is_mirror=True)
+    driver.create(MIRROR, is_stream=True, is_mirror=True, ttl_retroactive=True)
     driver.create(QUEUE)
     driver.create(FULL, max_length=1, overflow="reject-publish")
     driver.lead(copies(0, 4, {2: "c", 4: "e"}))
@@ -123,7 +123,7 @@ def test_j4_a_dead_letter_has_no_route_to_a_mirror(at_most_once: bool, parked: i
 
 def test_j4_what_was_due_has_no_route_to_a_mirror() -> None:
     driver = with_a_mirror()
-    driver.create(9, dead_letter_exchange="x", allow_schedule=True, delays=True)
+    driver.create(9, dead_letter_exchange="q9", allow_schedule=True, delays=True)
     driver.run(later("m", 9))
     driver.pass_ms(50)
     driver.tick()
@@ -162,7 +162,7 @@ def test_j4_what_another_shard_transfers_to_a_mirror_is_lost_and_its_lane_goes_o
 @pytest.mark.parametrize("is_first", [True, False])
 def test_j4_what_shards_have_transferred_says_nothing_of_what_a_mirror_follows(is_first: bool) -> None:
     driver = Driver()
-    driver.create(MIRROR, is_stream=True, is_mirror=True)
+    driver.create(MIRROR, is_stream=True, is_mirror=True, ttl_retroactive=True)
     for step in (letters(1, "m"), copies(0, 1, {1: "b"}))[:: 1 if is_first else -1]:
         driver.lead(step)
     received = [driver.shard.received_up_to(MIRROR, source) for source in (SHARD, SHARD + 1, ORIGIN, OTHER)]
@@ -174,7 +174,7 @@ def test_j4_what_shards_have_transferred_says_nothing_of_what_a_mirror_follows(i
 
 def test_j4_a_mirror_that_has_nothing_yet_may_follow_any_stream() -> None:
     driver = Driver()
-    driver.create(MIRROR, is_stream=True, is_mirror=True)
+    driver.create(MIRROR, is_stream=True, is_mirror=True, ttl_retroactive=True)
     driver.lead(letters(1, "m"))
     assert [driver.shard.received_up_to(MIRROR, source) for source in (ORIGIN, OTHER)] == [0, 0]
 
