@@ -89,8 +89,8 @@ TIME_BUGS = [
     Bug(
         "lets a queue go with jobs that are due",
         "node/shard/queues.py",
-        "    if queue.dead_letters:\n        serve(state, queue)",
-        "    if queue.dead_letters and epoch < 0:\n        serve(state, queue)",
+        "    if queue.dead_letters or queue.journals:\n        serve(state, queue)",
+        "    if (queue.dead_letters or queue.journals) and epoch < 0:\n        serve(state, queue)",
         "tests/simulation/test_regressions_of_others.py::test_d6_l4_what_is_due_with_its_queue_is_dead_lettered_first",
         "an entry may expire",
     ),
