@@ -78,9 +78,10 @@ class NodeView:
 
     def readiness(self) -> tuple[bool, str]:
         """Whether clients are served, and if not, why. Of the groups that this node has replicas of, the catalog among
-        them, a leader is to be known; the others are for the nodes that have them to say. Alarms don't count: they
-        block publishers, on every node, and the consumers that end them need nodes to connect to. A full disk does:
-        nothing is served behind it."""
+        them, a leader is to be known; the others are for the nodes that have them to say, and so are those whose
+        replica here is so new that clients are still fed from elsewhere. Alarms don't count: they block publishers, on
+        every node, and the consumers that end them need nodes to connect to. A full disk does: nothing is served
+        behind it."""
         beyond_repair = self._node.engine.host.beyond_repair(self._node.now_ms())
         if beyond_repair:
             damaged = "; ".join(f"group {id} is damaged on {of_nodes(nodes)}" for id, nodes in beyond_repair.items())
@@ -91,7 +92,8 @@ class NodeView:
             return False, f"nothing can be done here, {self._node.engine.no_room}"
         if self._node.control.drain.step != NOT_DRAINING:
             return False, f"{self._node.control.drain.state}: clients go to other nodes"
-        without = [str(group.id) for group in self._node.engine.host.groups.values() if group.leader == 0]
+        groups = self._node.engine.host.groups.values()
+        without = [str(group.id) for group in groups if group.leader == 0 and not group.session.is_fed]
         if without:
             return False, f"no leader known for groups {', '.join(without)}"
         behind = sorted(self._node.catching_up.behind & self._node.engine.host.groups.keys())

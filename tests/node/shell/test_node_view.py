@@ -10,11 +10,16 @@ from mayfly.node.shell.catching_up import CatchingUp
 from mayfly.node.shell.node_view import NodeView
 
 
+def a_group(id: int, leader: int, is_fed: bool = False) -> SimpleNamespace:
+    """A replica that knows its leader, or 0; `is_fed`: this node's clients are not served by it yet."""
+    return SimpleNamespace(id=id, leader=leader, session=SimpleNamespace(is_fed=is_fed))
+
+
 class Host:
     """Groups with their leaders; reads wait until a test answers them."""
 
     def __init__(self, leaders: dict[int, int]) -> None:
-        self.groups = {id: SimpleNamespace(id=id, leader=leader) for id, leader in leaders.items()}
+        self.groups = {id: a_group(id, leader) for id, leader in leaders.items()}
         self.reads: list[tuple[int, Any]] = []
         self.damaged: dict[int, list[int]] = {}
 
@@ -43,7 +48,9 @@ def test_a_node_is_ready_when_it_knows_who_leads_what_it_has() -> None:
     """Also while replicas come and go."""
     host, _, view = a_node({0: 1, 3: 2})
     assert view.readiness() == (True, "ready")
-    host.groups[5] = SimpleNamespace(id=5, leader=0)
+    host.groups[5] = a_group(5, 0, is_fed=True)
+    assert view.readiness()[0], "its clients are served as they were before it had a replica"
+    host.groups[5].session.is_fed = False
     assert view.readiness() == (False, "no leader known for groups 5")
     del host.groups[5]
     assert view.readiness()[0]
