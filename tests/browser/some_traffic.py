@@ -101,6 +101,17 @@ def wait_for_hours(amqp: Address, user: str, password: str, queue: str, exchange
             channel.basic_publish(exchange, "", b"later", properties)
 
 
+def note_deaths(amqp: Address, user: str, password: str, queue: str, journal: str, message_id: str) -> None:
+    """A message with this id dies of its TTL in a queue with a journal."""
+    parameters = pika.ConnectionParameters(amqp.host, amqp.port, credentials=pika.PlainCredentials(user, password))
+    with pika.BlockingConnection(parameters) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.queue_declare(journal, durable=True, arguments={"x-queue-type": "stream"})
+        channel.queue_declare(queue, durable=True, arguments={"x-message-ttl": 1, "x-journal": journal})
+        channel.basic_publish("", queue, b"brief", pika.BasicProperties(message_id=message_id))
+
+
 @contextmanager
 def reading(amqp: Address, user: str, password: str, stream: str, tag: str, messages: int) -> Iterator[None]:
     """A stream with so many messages, and a consumer that has been given two of them and settles none."""

@@ -7,7 +7,7 @@ import pytest
 
 from tests.browser.browser import Browser
 from tests.browser.conftest import PASSWORD, USER, go, log_in
-from tests.browser.some_traffic import another_client, bury, declare, reading, wait_for_hours
+from tests.browser.some_traffic import another_client, bury, declare, note_deaths, reading, wait_for_hours
 from tests.integration.nodes import Nodes
 from tests.waiting import BOUND_S, wait_for
 
@@ -175,6 +175,19 @@ def test_j1_a_stream_shows_where_its_consumers_are(page: Browser, node: Nodes) -
     assert page.run(
         "return [...document.querySelectorAll('h2')].some((it) => it.offsetParent && it.innerText === 'Stream')"
     ) is False
+
+
+@pytest.mark.parametrize("name", ["noted", "trail"])
+def test_r4_what_time_has_removed_is_on_the_page_of_its_queue_and_of_the_journal(
+    page: Browser, node: Nodes, name: str
+) -> None:
+    note_deaths(node.plan(1).amqp, USER, PASSWORD, "noted", "trail", "message <1>")
+    go(page, f"queues/%2F/{name}", name)
+    page.wait("message <1>", "main")
+    row = next(text for text in page.texts("tbody tr") if "message <1>" in text)
+    assert "noted" in row and "expired" in row and "nowhere" in row
+    go(page, "queues/%2F/orders", "orders")
+    assert "Journal" not in page.texts("main h2")
 
 
 def test_a_user_sees_what_the_tags_allow(page: Browser, node: Nodes) -> None:

@@ -26,7 +26,7 @@ export class Journal {
   }
 
   async refresh(queue) {
-    const journal = queue.type === "stream" ? this.name : queue.settings?.journal;
+    const journal = queue.arguments?.["x-queue-type"] === "stream" ? this.name : queue.settings?.journal;
     if (!journal) {
       this.element.hidden = true;
       return;
