@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger(__name__)
 
+_STDERR: Final = 2
+"""Its descriptor."""
 _AUTHORITIES: Final = "SSL_CERT_FILE"
 """What OpenSSL reads the system's authorities from."""
 _WAY_OUT: Final = (
@@ -105,7 +107,7 @@ def command(config: Path | None, stop_with_parent: int | None, log_as: str, **op
     except ClusterError as error:
         raise click.ClickException(str(error)) from None
     # A page of the log's map that the disk doesn't give ends the process (SIGBUS): else it would without a word.
-    faulthandler.enable()
+    faulthandler.enable(_STDERR)
     sys.exit(_event_loop_runner()(_serve(settings, supervised=stop_with_parent is not None)))
 
 

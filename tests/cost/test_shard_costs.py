@@ -15,6 +15,7 @@ from typing import Any, Final
 import pytest
 
 from mayfly.cluster.versions import LEVEL_FAILED_DELIVERIES, LEVEL_HIGHEST
+from mayfly.node.numbers import STREAM_SOURCE
 from tests.cost.growth import SMALL, TIMES, is_bounded, is_linear
 from tests.cost.metered import MeteredCopy, source
 from tests.node.shard.driver import encode_settle_up_to
@@ -828,7 +829,7 @@ def transfer_copies(world: World) -> Callable[[], object]:
     world.ensure_stream()
     letter = world.c.LetterContent(b"\0\1k", b"h" * 20, b"body")
     message = world.modules.message.Message(1, 0, 3, 20, 4, 0, -1, 0)
-    return by_leader(world, world.c.encode_transfer_copies(99, STREAM, 1, 1, 0, [(message, letter)]))
+    return by_leader(world, world.c.encode_transfer_copies(STREAM_SOURCE + 99, STREAM, 1, 1, 0, [(message, letter)]))
 
 
 @act("RAISE_LEVEL")

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 
 from simulation.cluster.events import EventQueue
 from simulation.cluster.trace import Trace
-from simulation.simulator import Run, Violation
+from simulation.simulator import ScenarioRun, Violation
 
 @dataclass
 class Plan:
@@ -36,7 +36,7 @@ class Plan:
     def describe(self):
         return "plan: none"
 
-class well(Run):
+class well(ScenarioRun):
     def __init__(self, scenario, sink):
         self.scenario, self.queue = scenario, EventQueue()
         self.trace = Trace(self.queue, sink)
