@@ -59,6 +59,8 @@ OTHERS_ARE_HEARD_SHARE: Final = 4
 may make all late, and then nobody could take over."""
 HANGS_AFTER_ELECTION_TIMEOUTS: Final = 10
 """When a leader whose disk is late resigns although others' are late as well: theirs may end a write some time."""
+HANGS_BESIDE_A_QUICK_ONE_AFTER_ELECTION_TIMEOUTS: Final = 4
+"""The same where one of them is quick, and those that it takes to elect it may be no more than slow."""
 SLOW_SHARE_OF_ELECTION_TIMEOUT: Final = 3
 """A disk whose writes take a third of the election timeout is slow (see `cluster.host.disk_pace`)."""
 
@@ -117,6 +119,9 @@ class Host:
         self.disk: DiskWatch = DiskWatch(settings.election_timeout_ms)
         self._resign_after_ms = settings.election_timeout_ms // OTHERS_ARE_HEARD_SHARE
         self._hangs_after_ms = settings.election_timeout_ms * HANGS_AFTER_ELECTION_TIMEOUTS
+        self._hangs_beside_a_quick_one_after_ms = (
+            settings.election_timeout_ms * HANGS_BESIDE_A_QUICK_ONE_AFTER_ELECTION_TIMEOUTS
+        )
         self._input: RaftInput = RaftInput(
             settings.node, self.groups, self._heartbeats, self.disk, self._has_work, self._tell
         )
@@ -223,8 +228,8 @@ class Host:
                 group.conf_state.voters, self._rebuilds.silent.of(group.id, now_ms)
             )
             others_are_quick = quick or self.leadership.others_are_quick(group, now_ms)
-            bearable_ms = self._resign_after_ms if others_are_quick else self._hangs_after_ms
-            if overdue_ms >= bearable_ms and group.leads and not group.raw.decides_alone:
+            is_late = overdue_ms > 0 and group.leads and not group.raw.decides_alone
+            if is_late and overdue_ms >= self._bearable_ms(group, others_are_quick, now_ms):
                 self._resign(group, now_ms)
             if outvoted and not group.leads and group.raw.is_election_due:
                 self.clock_refusals += 1
@@ -248,7 +253,7 @@ class Host:
             self._next_balance_ms = now_ms + BALANCE_EVERY_MS
             self.replicas.follow_plan()
             self._all_have_work(self._silent_sessions.close(self.members, now_ms))
-            if self.disk_pace.hands_over(now_ms) and quick and not self._draining.here:
+            if self.disk_pace.hands_over(now_ms) and not self._draining.here and (quick or self._is_beaten(now_ms)):
                 self._all_have_work(self.leadership.drain(now_ms))
             self._all_have_work(self.leadership.balance(now_ms))
             self._rebuilds.ask(self.peers, now_ms)
@@ -257,6 +262,22 @@ class Host:
             for group in self.groups.values():
                 if group.compact(self._slowest_match(group), self.short_of_disk):
                     self._dirty[group.id] = None
+
+    def _bearable_ms(self, group: Group, others_are_quick: bool, now_ms: int) -> int:
+        """For how long a write may be late before this node gives up the group's lead."""
+        if others_are_quick:
+            return self._resign_after_ms
+        if self.leadership.another_is_quick(group, now_ms):
+            return self._hangs_beside_a_quick_one_after_ms
+        return self._hangs_after_ms
+
+    def _is_beaten(self, now_ms: int) -> bool:
+        """Whether writes here come late time and again, though never by so much that this node resigns, and all that it
+        leads could be led without it."""
+        if self.disk.overdue_ms(now_ms):
+            return False
+        led = [group for group in self.groups.values() if group.leads]
+        return all(self.leadership.others_are_quick(group, now_ms) for group in led)
 
     def _resign(self, group: Group, now_ms: int) -> None:
         """A write hangs: let somebody lead whose disk does not (see `cluster.host.disk_watch`)."""

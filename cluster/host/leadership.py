@@ -157,18 +157,24 @@ class Leadership:
     def others_are_quick(self, group: Group, now_ms: int) -> bool:
         """Whether a majority of the group's voters are other nodes that are there and have not said that their disks
         are late: they could elect one of them, and go on, without waiting for a disk that is."""
-        voters = group.conf_state.voters
-        quick = [
-            peer for peer in voters
-            if peer != self._node and self._liveness.is_there(peer, now_ms)
-            and not self._draining.disk_is_late(peer, now_ms)
-        ]  # fmt: skip
-        return 2 * len(quick) > len(voters)
+        quick = [peer for peer in self._there(group, now_ms) if not self._draining.disk_is_late(peer, now_ms)]
+        return 2 * len(quick) > len(group.conf_state.voters)
 
-    def _able(self, group: Group, now_ms: int) -> list[int]:
-        there = [
+    def another_is_quick(self, group: Group, now_ms: int) -> bool:
+        """Whether a majority of the group's voters are other nodes that are there, and one of them has not said that
+        its disk is late: they could elect it, if not at once. A disk that is late may be no more than slow."""
+        there = self._there(group, now_ms)
+        return 2 * len(there) > len(group.conf_state.voters) and not all(
+            self._draining.disk_is_late(peer, now_ms) for peer in there
+        )
+
+    def _there(self, group: Group, now_ms: int) -> list[int]:
+        return [
             peer for peer in group.conf_state.voters if peer != self._node and self._liveness.is_there(peer, now_ms)
         ]
+
+    def _able(self, group: Group, now_ms: int) -> list[int]:
+        there = self._there(group, now_ms)
         able = [peer for peer in there if not self._draining.wants_no_lead(peer, now_ms)]
         if self._draining.here and not able:
             # Better a slow disk than none: who leads stops.

@@ -465,8 +465,9 @@ class Channel(OperationChannel):
 
     def consumer_lost(self, tag: str, holder: DeliveryHolder) -> None:
         """See `ClientChannel.consumer_lost`."""
+        consumer = self.consumers.get(tag)
         self.consumer_cancelled(tag, holder)
-        if not self.client.takes_cancels:
+        if consumer is not None and consumer.holder is holder and not self.client.takes_cancels:
             self.fail(_consumer_lost(tag), 0, 0)
 
     def consumer_moved(self, tag: str, moved: ConsumerMoved) -> None:

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger(__name__)
 
-_STDERR: Final = 2
-"""Its descriptor."""
 _AUTHORITIES: Final = "SSL_CERT_FILE"
 """What OpenSSL reads the system's authorities from."""
 _WAY_OUT: Final = (
@@ -107,7 +105,8 @@ def command(config: Path | None, stop_with_parent: int | None, log_as: str, **op
     except ClusterError as error:
         raise click.ClickException(str(error)) from None
     # A page of the log's map that the disk doesn't give ends the process (SIGBUS): else it would without a word.
-    faulthandler.enable(_STDERR)
+    with contextlib.suppress(RuntimeError, ValueError, OSError):  # Nobody reads it where there is no standard error.
+        faulthandler.enable()
     sys.exit(_event_loop_runner()(_serve(settings, supervised=stop_with_parent is not None)))
 
 

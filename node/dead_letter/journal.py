@@ -15,7 +15,6 @@ from mayfly.node.amqp.field_table import LONG, LONG_STRING, FieldTable
 from mayfly.node.catalog import Catalog, QueueRecord
 from mayfly.node.catalog.journals import journal_fault
 from mayfly.node.content_header import HEADERS, MESSAGE_ID
-from mayfly.node.dead_letter.death_headers import PublishedContent
 from mayfly.node.shard.outbox import RECORD_OF_EXPIRED, RECORD_OF_QUEUE, RECORD_OF_QUEUE_EXPIRED, Death
 from mayfly.node.shard.settings import ShardQueueSettings
 
@@ -23,6 +22,8 @@ TRACE: Final = "traceparent"
 """The header of W3C Trace Context, by which a trace goes from publish to death to redrive."""
 LONGEST_TRACE_OCTETS: Final = 255
 """One that is longer, or no string, is none."""
+LONGEST_RECORD_OCTETS: Final = 4096
+"""Of the header of a record: names, keys and ids have 255 octets at most."""
 NOWHERE: Final = "nowhere"
 TO_EXCHANGE: Final = "dead-letter-exchange"
 _SAYS: Final = {
@@ -54,8 +55,9 @@ class JournalRecords:
         fault = journal_fault(found)
         return (None, fault) if fault else (found, "")
 
-    def record(self, death: Death, original: PublishedContent) -> Content:
-        """The record: `death` is one of RECORDS, `original` the message that died, without any content for a queue."""
+    def record(self, death: Death, names: bytes, header: bytes) -> Content:
+        """The record: `death` is one of RECORDS, the rest the exchange and key, and the content header, of the message
+        that died; without any for a queue."""
         settings = death.settings
         if settings is not self._settings or death.reason != self._reason:
             self._settings, self._reason = settings, death.reason
@@ -71,22 +73,31 @@ class JournalRecords:
         else:
             if death.reason == RECORD_OF_EXPIRED:
                 parts.append(_number(_DUE, message.deadline_ms))
-            parts.append(_number(_ENQUEUED, message.enqueued_ms))
-            _add_message(parts, settings, death.reason, original)
+            if not message.recurs:
+                # That is no time at which it came, but its next one.
+                parts.append(_number(_ENQUEUED, message.enqueued_ms))
+            _add_message(parts, death, names, header)
         parts[0] = _LENGTH.pack(sum([len(part) for part in parts]))
         return Content(self._exchange_and_key, _NO_BODY + b"".join(parts), b"")
 
 
-def _add_message(parts: list[bytes], settings: ShardQueueSettings, reason: str, original: PublishedContent) -> None:
+def is_record(header: bytes) -> bool:
+    """Whether the content header is one that a record has: a quick look, which counts on `what` being its first."""
+    start, _ = property_span(header, HEADERS)
+    if start < 0 or len(header) > LONGEST_RECORD_OCTETS:
+        return False
+    return header.startswith(_BEGINNINGS, start + _LENGTH.size)
+
+
+def _add_message(parts: list[bytes], death: Death, names: bytes, header: bytes) -> None:
     """How it had been published, how large it was, and by what it is known."""
-    names = original.exchange_and_key
+    settings, reason = death.settings, death.reason
     key_at = 1 + names[0]
     exchange, key = names[1:key_at], names[key_at + 1 :]
-    parts += (_text(_EXCHANGE, exchange), _text(_KEY, key), _number(_BYTES, len(original.body)))
+    parts += (_text(_EXCHANGE, exchange), _text(_KEY, key), _number(_BYTES, death.message.body_length))
     if _goes_on(settings, reason) and settings.dead_letter_routing_key is None:
         # It goes on by the key that it had.
         parts.append(_text(_TO_KEY, key))
-    header = original.header
     start, stop = property_span(header, MESSAGE_ID)
     if start >= 0:
         parts.append(_text(_MESSAGE_ID, header[start + 1 : stop]))
@@ -161,3 +172,5 @@ _EXCHANGE: Final = _field("exchange", LONG_STRING)
 _KEY: Final = _field("routing-key", LONG_STRING)
 _MESSAGE_ID: Final = _field("message-id", LONG_STRING)
 _TRACE: Final = _field(TRACE, LONG_STRING)
+_BEGINNINGS: Final = (_text(_WHAT, b"message"), _text(_WHAT, b"queue"))
+"""Of the headers of all records."""

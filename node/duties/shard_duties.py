@@ -27,7 +27,7 @@ from mayfly.node.catalog import Catalog, QueueRecord
 from mayfly.node.dead_letter import DeadLetterRouter, decide_due, may_go_to
 from mayfly.node.dead_letter.death_headers import PublishedContent
 from mayfly.node.dead_letter.journal import JournalRecords
-from mayfly.node.duties.contents import content_of
+from mayfly.node.duties.contents import content_of, names_and_header_of
 from mayfly.node.duties.lost_queues import LostQueues
 from mayfly.node.duties.port import DutyPort
 from mayfly.node.duties.progress import AGAIN_MS, TargetProgress
@@ -248,6 +248,8 @@ class ShardDuties:
                 self._tell_dropped(death)
             decisions.append(decision)
             size += death.message.content_length
+            if death.reason in RECORDS:
+                size -= death.message.body_length  # It goes into no record.
             if size >= TRANSFER_BYTES or turns.is_over:
                 is_full = True
                 break
@@ -299,8 +301,8 @@ class ShardDuties:
                     "parked" if outcome == commands.PARKED else "dropped",
                 )  # fmt: skip
             return commands.RouteDecision(death.sequence, outcome)
-        original = content_of(self._entry(death.message.index), death.message)
-        return self._routed(death, (journal,), self._records.record(death, original))
+        names, header = names_and_header_of(self._entry(death.message.index), death.message)
+        return self._routed(death, (journal,), self._records.record(death, names, header))
 
     def _tell_dropped(self, death: Death) -> None:
         if death.reason == DUE and death.queue_id not in self._dropped_told:
@@ -334,9 +336,14 @@ class ShardDuties:
     def _routed(
         self, death: Death, targets: Sequence[QueueRecord], found: PublishedContent
     ) -> commands.RouteDecision:
-        own = self.shard.shard_id
-        local = [queue.id for queue in targets if queue.shard == own]
-        remote = [(queue.shard, queue.id) for queue in targets if queue.shard != own]
+        # One that this shard has not made yet gets a lane, as if it were in another: what waits there is not lost.
+        local: list[int] = []
+        remote: list[tuple[int, int]] = []
+        for queue in targets:
+            if queue.shard == self.shard.shard_id and self.shard.queue(queue.id) is not None:
+                local.append(queue.id)
+            else:
+                remote.append((queue.shard, queue.id))
         content = commands.LetterContent(found.exchange_and_key, found.header, found.body)
         return commands.RouteDecision(death.sequence, commands.ROUTED, local, remote, content)
 

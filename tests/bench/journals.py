@@ -114,7 +114,7 @@ class Round:
             target, made = decision.targets[0], decision.content
         else:
             target, _ = self.records.journal(death.settings)
-            made = self.records.record(death, original)
+            made = self.records.record(death, original.exchange_and_key, original.header)
         content = commands.LetterContent(made.exchange_and_key, made.header, made.body)
         return commands.RouteDecision(death.sequence, commands.ROUTED, [target.id], (), content)
 

@@ -72,7 +72,7 @@ HOST_BUGS = [
     Bug(
         "gives leads up for a disk that is late where all are",
         "cluster/host/leadership.py",
-        "        return 2 * len(quick) > len(voters)",
+        "        return 2 * len(quick) > len(group.conf_state.voters)",
         "        return True",
         "tests/cluster/host/test_slow_disk.py::"
         "test_disks_of_a_majority_that_are_later_than_an_election_change_no_leader[write_ms0]",

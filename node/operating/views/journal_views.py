@@ -7,6 +7,7 @@ what is in the stream need not be records.
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
+from mayfly.node.dead_letter.journal import is_record
 from mayfly.node.dead_letter.stream_content import header_of
 from mayfly.node.engine.engine import Engine
 from mayfly.node.operating.views.json_tables import shown_properties
@@ -17,7 +18,7 @@ from mayfly.node.shard.stream_keys import routing_key
 from mayfly.node.shard.stream_line import find, last_offset
 
 ROWS_AT_ONCE: Final = 100
-LOOKED_AT: Final = 2000
+LOOKED_AT: Final = 1000
 BYTES_READ: Final = 4 * 1024 * 1024
 """Of log entries for one page; the last one may go beyond."""
 
@@ -26,7 +27,6 @@ FIELDS: Final = (
     "enqueued-ms", "last-used-ms", "messages", "exchange", "routing-key", "body-bytes", "message-id", "traceparent",
 )  # fmt: skip
 """What records say (`node.dead_letter.journal`)."""
-_MESSAGE, _QUEUE = "message", "queue"
 
 
 class JournalPart(NamedTuple):
@@ -85,7 +85,8 @@ def _row(entries: LogEntries, journal: Queue, queue: bytes | None, offset: int) 
     data = entries.data(message.index)
     if queue is not None and routing_key(data, message.offset) != queue:
         return {}
-    headers = shown_properties(header_of(message, data)).get("headers", {})
-    if headers.get("what") not in (_MESSAGE, _QUEUE):
+    header = header_of(message, data)
+    if not is_record(header):
         return {}
+    headers = shown_properties(header).get("headers", {})
     return {"offset": offset, **{name.replace("-", "_"): headers.get(name) for name in FIELDS}}

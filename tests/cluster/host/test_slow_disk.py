@@ -112,10 +112,22 @@ def test_disks_of_a_majority_that_are_later_than_an_election_change_no_leader(wr
     assert cluster.led_by() == [1, 2, 3]
 
 
-def test_one_of_three_that_is_later_than_an_election_leads_nothing() -> None:
-    cluster = begun([700, 0, 0])
-    assert cluster.go_on(10_000) == 1
+@pytest.mark.parametrize("write_ms", [520, 600, 700])
+def test_one_of_three_that_is_later_than_an_election_leads_nothing(write_ms: int) -> None:
+    """By however little: also where no write is so late that it resigns."""
+    cluster = begun([write_ms, 0, 0])
+    assert cluster.go_on(20_000) == 1
     assert 1 not in cluster.led_by()
+
+
+def test_a_disk_that_hangs_is_given_up_though_one_of_the_others_is_slow() -> None:
+    """Not after the time that is for disks of which all are late: sessions would end before."""
+    cluster = begun([0, 0, 300])
+    cluster.go_on(15_000)
+    assert cluster.nodes[3].host.disk_pace.slow and 1 in cluster.led_by()
+    cluster.write_ms[1] = 10**9
+    cluster.go_on(10 * ELECTION_TIMEOUT_MS)
+    assert cluster.led_by() == [2, 2, 2]
 
 
 def test_disks_that_are_slow_only_under_the_load_of_leading_are_changed_ever_more_seldom() -> None:

@@ -3,6 +3,8 @@
 import struct
 from collections.abc import Callable
 
+import pytest
+
 from mayfly.cluster.versions import LEVEL_HIGHEST
 from mayfly.node.catalog import Bind, Catalog, DeclareQueue, FoundCluster, QueueDeclared, QueueRecord
 from mayfly.node.catalog.shard_settings import shard_settings
@@ -45,11 +47,16 @@ class Leader:
         self.driver.shard.shard_id = 1
         self.duties = ShardDuties(self.driver.shard, 1, self, self.give, self.data, lambda now_ms: now_ms)
 
-    def declare(self, name: str, arguments: dict[str, object]) -> QueueRecord:
+    def declare(self, name: str, arguments: dict[str, object], is_made: bool = True) -> QueueRecord:
+        """A queue of the catalog, and of the shard if it `is_made` there."""
         result = self.catalog.apply(DeclareQueue("/", name, durable=True, arguments=arguments))
         assert isinstance(result, QueueDeclared)
-        self.driver.run(commands.encode_create_queue(result.queue.id, shard_settings(self.catalog, result.queue)))
+        if is_made:
+            self.make(result.queue)
         return result.queue
+
+    def make(self, queue: QueueRecord) -> None:
+        self.driver.run(commands.encode_create_queue(queue.id, shard_settings(self.catalog, queue)))
 
     def look(self) -> None:
         self.catalog.routing_turns.begin()
@@ -65,10 +72,11 @@ class Leader:
         return self.driver.log[index].data
 
     def transfer(self, target_shard: int, command: bytes) -> None:
-        raise AssertionError("everything is in one shard")
+        assert target_shard == 1, "everything is in one shard"
+        self.given.append(command)
 
     def received_up_to(self, target_shard: int, queue: int, source: int) -> int:
-        return 0
+        return self.driver.shard.received_up_to(queue, source)
 
     def room(self, target_shard: int, queue: int, source: int, next_bytes: int) -> Room:
         return ANY_ROOM
@@ -312,3 +320,28 @@ def test_d8_parked_ones_that_take_long_are_looked_at_to_the_end_however_often_ro
         looks += 1
     assert leader.given == [commands.encode_retry_parked([deaths])]
     assert looks > 2
+
+
+@pytest.mark.parametrize("arguments", [{}, {"x-queue-type": "stream"}], ids=["dead letters", "records"])
+def test_d6_r4_what_goes_to_a_queue_that_its_shard_has_not_made_yet_waits_for_it(arguments: dict[str, object]) -> None:
+    """The catalog has it first. In another shard it would wait in a lane, and so it does in the same."""
+    leader = Leader()
+    target = leader.declare("late", arguments, is_made=False)
+    died = {"x-journal": "late"} if arguments else {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "late"}
+    source = leader.declare("brief", {"x-message-ttl": 100, **died})
+    leader.driver.run(publish("here", source.id, "brief"))
+    leader.driver.pass_ms(100)
+    leader.driver.tick()
+    while leader.driver.shard.unrouted(1):
+        leader.look()
+        leader.apply_first()
+    assert statistics_of(leader.driver.shard).lost == 0
+    leader.make(target)
+    for _ in range(3):
+        leader.now_ms += AGAIN_MS
+        leader.look()
+        while leader.given:
+            leader.apply_first()
+    assert statistics_of(leader.driver.shard).lost == 0
+    found = leader.driver.shard.queue_statistics(target.id)
+    assert found is not None and found.ready == 1

@@ -49,7 +49,9 @@ export class Journal {
 }
 
 function moment(ms) {
-  return new Date(ms).toISOString().replace("T", " ").slice(0, 23);
+  const date = new Date(typeof ms === "number" ? ms : NaN); // whoever may write to the stream can say anything
+  if (Number.isNaN(date.getTime())) return "";
+  return date.toISOString().replace("T", " ").slice(0, 23);
 }
 
 function what(row) {
