@@ -6,6 +6,9 @@ a flush of its journal (EXT4_IOC_SHUTDOWN): from then on nothing gets to the dev
 synced, data, names and lengths alike, is not there when the file system is mounted again. What the device was given
 stays, in the order in which it was given: a disk that loses what it said it has, or writes later things first, is not
 in it.
+
+A file system is only gone when it is in no mount namespace any more, and processes in namespaces of their own (hosts of
+`network`, containers) begin with a copy of all mounts. So they are mounted in a place that is shared with those.
 """
 
 import contextlib
@@ -16,6 +19,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -27,6 +31,7 @@ _SIZE: Final = 4 << 30
 _COMMIT_EVERY_S: Final = 300
 """So long ext4 may keep to itself what nobody asked it to sync."""
 _UNMOUNTED_WITHIN: Final = 50
+_RELEASED_WITHIN_S: Final = 60.0
 
 
 class DiskError(Exception):
@@ -61,8 +66,12 @@ class Disks:
     def __init__(self, folder: Path, ids: Sequence[int]) -> None:
         """Raises DiskError, and leaves nothing mounted, if that can't be had."""
         self._folder = folder
+        self._disks = folder / "disks"
         self._mounted: set[int] = set()
+        self._disks.mkdir(parents=True)
+        _run("mount", "--bind", str(self._disks), str(self._disks))
         try:
+            _run("mount", "--make-shared", str(self._disks))
             for id in ids:
                 self._make(id)
         except BaseException:
@@ -90,9 +99,10 @@ class Disks:
         """Leave no disk mounted; the images stay with what is on them."""
         for id in list(self._mounted):
             self._unmount(id)
+        _run("umount", str(self._disks))
 
     def _place(self, id: int) -> Path:
-        return self._folder / f"disk{id}"
+        return self._disks / f"disk{id}"
 
     def _image(self, id: int) -> Path:
         return self._folder / f"disk{id}.image"
@@ -114,12 +124,20 @@ class Disks:
         for _ in range(_UNMOUNTED_WITHIN):
             with contextlib.suppress(DiskError):
                 _run("umount", str(self._place(id)))
-                self._mounted.discard(id)
-                return
-        _run("umount", str(self._place(id)))
+                break
+        else:
+            _run("umount", str(self._place(id)))
+        self._mounted.discard(id)
+        # Mounted while it is held somewhere, it would be as it was: stopped.
+        ends_s = time.monotonic() + _RELEASED_WITHIN_S
+        while _run("losetup", "--associated", str(self._image(id))):
+            if time.monotonic() > ends_s:
+                raise DiskError(f"{self._image(id)} is unmounted and still in use after {_RELEASED_WITHIN_S} s")
+            time.sleep(0.01)
 
 
-def _run(*words: str) -> None:
+def _run(*words: str) -> str:
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
         raise DiskError(f"`{' '.join(words)}`: {(done.stderr or done.stdout).strip()}")
+    return done.stdout

@@ -13,17 +13,18 @@ from mayfly.node.local_nodes.local_cluster import this_mayfly
 from simulation.node.checker import Violation
 from tests.reliability.chaos import Run, carry_out_run
 from tests.reliability.dead_letters import DeadLetterRun, carry_out_dead_letters
-from tests.reliability.disks import why_impossible
+from tests.reliability.disks import Disks, why_impossible
 from tests.reliability.faults import POWER, kinds_of
 from tests.reliability.run_chaos import report, report_dead_letters
 from tests.reliability.test_chaos import RATE, demand, seed
+from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 SOME = 3
 CAUGHT_WITHIN = 20
-REFUSES = "is damaged"
-"""What a node says of a folder that it does not start with."""
+REFUSES = "cannot start: "
+"""What a node says that does not take its folder, before why."""
 
 
 @pytest.fixture(autouse=True)
@@ -74,4 +75,26 @@ def shows_a_loss(violation: Violation) -> bool:
 
 def test_a_slow_recovery_shows_no_loss() -> None:
     assert not shows_a_loss(Violation("recovery", "node 1 is ready: not within 180 s"))
-    assert shows_a_loss(Violation("log", f"node1 cannot start: data.mdb {REFUSES}: page 2 is not a page"))
+    assert shows_a_loss(Violation("log", f"node1 {REFUSES}data.mdb is damaged: page 2 is not a page"))
+
+
+def test_a_disk_comes_back_though_another_namespace_began_with_it(tmp_path: Path) -> None:
+    """As hosts of tests that run at the same time do; the file system would stay as it was, stopped."""
+    disks = Disks(tmp_path, [1])
+    try:
+        data = disks.data_folder(1)
+        data.mkdir()
+        other = subprocess.Popen(["unshare", "--mount", "--propagation", "slave", "sleep", "600"])
+        try:
+            wait_for(lambda: Path(f"/proc/{other.pid}/cmdline").read_bytes().startswith(b"sleep"), "another namespace")
+            disks.cut(1)
+            with pytest.raises(OSError):
+                (data / "lost").touch()
+            disks.come_back(1)
+            disks.data_folder(1).mkdir(exist_ok=True)
+            (data / "there").touch()
+        finally:
+            other.kill()
+            other.wait()
+    finally:
+        disks.close()
