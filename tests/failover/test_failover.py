@@ -10,23 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.failover.engine import DEMANDED, IMAGE, make_image, why_no_engine
 from tests.integration.nodes import START_WITHIN_S, wait_for
 
 STOP_WITHIN_S = 120
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
-
-
-@pytest.fixture(scope="module")
-def image() -> str:
-    """The image of these sources. Without an engine the tests are skipped, or fail where one is demanded."""
-    reason = why_no_engine()
-    if reason and not DEMANDED:
-        pytest.skip(f"no failover tests on this machine: {reason}")
-    assert not reason, f"an engine is demanded (FAILOVER_DEMAND_ENGINE): {reason}"
-    make_image()
-    return IMAGE
 
 
 def test_a_container_that_is_stopped_while_it_starts_ends_at_once(image: str) -> None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.failover.engine import DEMANDED, make_image, why_no_engine
 from tests.integration.nodes import START_WITHIN_S, wait_for
 
 if TYPE_CHECKING:
@@ -20,18 +19,13 @@ pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 @pytest.mark.parametrize("turns", [[(1, 2, 3)], [(3,), (2,), (1,)], [(2, 3), (1,)]], ids=str)
 def test_nodes_that_start_at_once_or_late_form_one_cluster(
-    turns: Sequence[Sequence[int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    turns: Sequence[Sequence[int]], image: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The names of those that come later are not known at first. A founder alone waits; two begin, the third is one of
     them when it comes."""
-    reason = why_no_engine()
-    if reason and not DEMANDED:
-        pytest.skip(f"no failover tests on this machine: {reason}")
-    assert not reason, f"an engine is demanded (FAILOVER_DEMAND_ENGINE): {reason}"
     monkeypatch.setenv("TESTCONTAINERS_RYUK_DISABLED", "true")
     from tests.failover.containers import ContainerNetwork, ContainerNodes
 
-    make_image()
     network = ContainerNetwork()
     try:
         nodes = ContainerNodes(tmp_path, network, {})

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.failover.engine import DEMANDED, make_image, why_no_engine
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
@@ -14,21 +13,16 @@ SETTINGS = {"MAYFLY_BALANCE_BY_LOAD": "false"}
 
 
 def test_clients_beside_a_shard_go_on_when_its_leader_dies_and_a_replica_is_wiped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    image: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`docker kill` of the leader, then a replica's container and data are deleted, and it comes back as a new member:
     all that was confirmed came, once and in order, nothing is marked as redelivered, and no consumer was cancelled."""
-    reason = why_no_engine()
-    if reason and not DEMANDED:
-        pytest.skip(f"no failover tests on this machine: {reason}")
-    assert not reason, f"an engine is demanded (FAILOVER_DEMAND_ENGINE): {reason}"
     monkeypatch.setenv("TESTCONTAINERS_RYUK_DISABLED", "true")
     from tests.failover.containers import ContainerNetwork, ContainerNodes
     from tests.integration.clients import channel, declare_in_shard
     from tests.integration.replica_sets import as_planned, declare_kept, kill_leader, load, shard_of, without
     from tests.reliability.chaos import is_whole
 
-    make_image()
     network = ContainerNetwork()
     try:
         nodes = ContainerNodes(tmp_path, network, SETTINGS, count=NODES)

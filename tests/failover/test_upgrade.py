@@ -9,25 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.failover.engine import DEMANDED, IMAGE, make_image, make_next_image, why_no_engine
+from tests.failover.engine import make_next_image
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 
-def test_a_rolling_upgrade_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rolling_upgrade_loses_nothing(image: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """D6, D7, L1, L7, T5. While the level is held all nodes can go back; else it is raised when the last node is new,
     and the old release is refused after that."""
-    reason = why_no_engine()
-    if reason and not DEMANDED:
-        pytest.skip(f"no failover tests on this machine: {reason}")
-    assert not reason, f"an engine is demanded (FAILOVER_DEMAND_ENGINE): {reason}"
     monkeypatch.setenv("TESTCONTAINERS_RYUK_DISABLED", "true")
     from tests.failover.run import FailoverRun, carry_out_run, messages_checked
     from tests.failover.run_failover import report
     from tests.failover.upgrade import UPGRADES
 
-    make_image()
-    run = FailoverRun(random.randrange(1_000_000), kinds=UPGRADES, next_image=make_next_image(f"{IMAGE}-next"))
+    run = FailoverRun(random.randrange(1_000_000), kinds=UPGRADES, next_image=make_next_image(f"{image}-next"))
     carry_out_run(run, tmp_path)
     print(report(run))
     assert not run.violations, f"{run.violations[:10]}; logs in {tmp_path}"
