@@ -67,7 +67,7 @@ PROTOCOL_CHECKSUMS: Final = 7
 # --- what the log means --------------------------------------------------------------------------------
 
 LEVEL_LOWEST: Final = 1
-LEVEL_HIGHEST: Final = 8
+LEVEL_HIGHEST: Final = 9
 """Feature levels. To be raised with every new command, every other meaning of one, every new form of a snapshot; what
 is new then is written where `Catalog.level` has come so far, and not before.
 
@@ -79,7 +79,8 @@ below say what). 6: shards are added while the cluster runs, and queues move to 
 where is changed step by step, by the catalog's leader, and silent members are replaced in it. 7: a shard has replicas
 on the nodes of the plan alone, and the others are fed. 8: quorum queues have priorities, and timeouts of their
 own for consumers; there are switches, and dialects of TTLs; messages of a queue, or of an exchange, may wait for their
-time; there are streams; large messages are in the log in pieces; vhosts are described, and global parameters kept."""
+time; there are streams; large messages are in the log in pieces; vhosts are described, and global parameters kept.
+9: large dead letters travel and are in the log in pieces; queues may have a brake."""
 
 LEVEL_SNAPSHOT_SAYS_LEVEL: Final = 2
 LEVEL_LEADER_LOCATORS: Final = 3
@@ -158,6 +159,13 @@ LEVEL_GLOBAL_PARAMETERS: Final = 8
 LEVEL_PIECES: Final = 8
 """Batches of sessions may be pieces of a large command (`cluster.group.pieces`), and while any are needed a group's
 state is of version 2."""
+
+LEVEL_LARGE_DEAD_LETTERS: Final = 9
+"""Shards take ROUTE and TRANSFER from the sessions of nodes, so that a large dead letter is in their logs in pieces."""
+
+LEVEL_BRAKES: Final = 9
+"""Queues may have a brake (RULES R5): the catalog takes the arguments and policy keys for it, and shards are told of
+them."""
 
 SHARD_SNAPSHOT_WITH_SPECIAL_ROWS: Final = 11
 """Of a shard's snapshot, where messages of a queue wait for their time, a queue is a stream, or is or was redriven:
