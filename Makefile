@@ -59,6 +59,7 @@ CHECKOUTS ?=
 SECONDS ?=
 
 .PHONY: run test check compiled-tests uncompiled-tests lint bench bench-latency bench-expiry bench-growth bench-long-queue \
+	bench-mixed bench-recovery bench-long-run \
 	profile soak specifications fuzz fuzz-coverage chaos chaos-deadletters chaos-schedules chaos-jepsen power-cuts damage golden interop setup \
 	wheel lock image test-failover test-upgrade \
 	test-systemd test-compose test-k8s clean
@@ -96,6 +97,17 @@ bench: $(INSTALLED)
 bench-latency: $(INSTALLED)
 	$(BIN)/python -P bench/open_loop.py $(if $(SECONDS),--seconds $(SECONDS)) \
 		$(if $(filter-out 0,$(WRITE)),--write docs/measurements/latency.md) $(ARGUMENTS)
+
+# Traffic beside dead letters, renewals and short-lived queues; how long nodes take to come back with up to five million
+# messages (7 GB in TMPDIR meanwhile); an hour at half speed. WRITE=1 puts the figures into docs.
+bench-mixed: $(INSTALLED)
+	$(BIN)/python -P bench/mixed.py $(if $(filter-out 0,$(WRITE)),--write docs/measurements/latency.md) $(ARGUMENTS)
+
+bench-recovery: $(INSTALLED)
+	$(BIN)/python -P bench/recovery.py $(if $(filter-out 0,$(WRITE)),--write docs/measurements/recovery.md) $(ARGUMENTS)
+
+bench-long-run: $(INSTALLED)
+	$(BIN)/python -P bench/long_run.py $(if $(filter-out 0,$(WRITE)),--write docs/measurements/latency.md) $(ARGUMENTS)
 
 # Deadlines, leases and dead letters by the hundred thousand; WRITE=1 puts the figures into docs.
 bench-expiry: $(INSTALLED)

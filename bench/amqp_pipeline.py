@@ -192,7 +192,7 @@ class Pipeline:
 
     def publish_all(self, messages: Iterable[bytes], window: int) -> int:
         """Publish with confirms, at most `window` unconfirmed; `messages` are octets from `message`. How many."""
-        self._begin_to_publish()
+        self.call_confirms()
         before = self._published
         waiting = iter(messages)
         chunk = list(islice(waiting, window))
@@ -206,7 +206,7 @@ class Pipeline:
 
     def publish_at(self, rate: float, messages: Sequence[bytes], window: int) -> None:
         """The same, so many a second: each when it is due, if the window has room by then."""
-        self._begin_to_publish()
+        self.call_confirms()
         sent, began_s = 0, time.monotonic()
         while sent < len(messages) or self._unconfirmed:
             due = int((time.monotonic() - began_s) * rate) + 1
@@ -221,7 +221,14 @@ class Pipeline:
                 self._take_confirm()
         self._socket.settimeout(_TIMEOUT_S)
 
-    def _begin_to_publish(self) -> None:
+    def publish_more(self, chunk: Sequence[bytes], window: int) -> None:
+        """After `call_confirms`: publish these, once that leaves no more than `window` unconfirmed."""
+        while self._unconfirmed and self._unconfirmed + len(chunk) > window:
+            self._take_confirm()
+        self._publish(chunk)
+
+    def call_confirms(self) -> None:
+        """Have what is published on channel 1 confirmed."""
         self.open_channels()
         self.call(commands.Confirm.Select(), commands.Confirm.SelectOk)
 

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -61,13 +62,21 @@ class MayflyCluster(ReplicatedCluster):
             raise BrokerFailed(f"{queue} has no leader")
         return leader - 1
 
-    def start_again(self, place: int) -> None:
-        """By the command that `mayfly up` gave for it."""
-        words, log = shlex.split(self._commands[place]), self._folder / f"again-{place}.log"
-        process = start(words, log, self._environment)
-        self._started_again[place] = process
-        self.pids[place] = process.pid
-        wait_until(lambda: answers(self.http[place], "/health/ready"), f"node {place + 1} serves again", START_S)
+    def start_again(self, *places: int) -> None:
+        """By the commands that `mayfly up` gave for them."""
+        for place in places:
+            words, log = shlex.split(self._commands[place]), self._folder / f"again-{place}.log"
+            process = start(words, log, self._environment)
+            self._started_again[place] = process
+            self.pids[place] = process.pid
+        for place in places:
+            ready = partial(answers, self.http[place], "/health/ready")
+            wait_until(ready, f"node {place + 1} serves again", START_S)
+
+    def data_folder(self, place: int) -> Path:
+        """Where the node has its data."""
+        words = shlex.split(self._commands[place])
+        return Path(words[words.index("--data-dir") + 1])
 
     def wait_until_well(self) -> None:
         """Until all know the same leaders, as many on every node, and that has stayed so for a while."""

@@ -27,5 +27,8 @@ class LongestSilence:
     def _watch(self, port: int) -> None:
         while not self._stop.wait(0.05):
             asked = time.monotonic()
-            page(port, "/health/live")
+            try:
+                page(port, "/health/live")
+            except OSError:
+                continue  # It is not there (again) yet.
             self.longest_ms = max(self.longest_ms, (time.monotonic() - asked) * 1000)
