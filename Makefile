@@ -59,7 +59,7 @@ CHECKOUTS ?=
 SECONDS ?=
 
 .PHONY: run test check compiled-tests uncompiled-tests lint bench bench-latency bench-expiry bench-growth bench-long-queue \
-	bench-mixed bench-recovery bench-long-run \
+	bench-mixed bench-recovery bench-long-run bench-floor \
 	profile soak specifications fuzz fuzz-coverage chaos chaos-deadletters chaos-schedules chaos-jepsen power-cuts damage golden interop setup \
 	wheel lock image test-failover test-upgrade \
 	test-systemd test-compose test-k8s clean
@@ -102,6 +102,10 @@ bench-latency: $(INSTALLED)
 # messages (7 GB in TMPDIR meanwhile); an hour at half speed. WRITE=1 puts the figures into docs.
 bench-mixed: $(INSTALLED)
 	$(BIN)/python -P bench/mixed.py $(if $(filter-out 0,$(WRITE)),--write docs/measurements/latency.md) $(ARGUMENTS)
+
+# A message alone beside the same wakes, writes and syncs with nothing in between.
+bench-floor: $(INSTALLED)
+	$(BIN)/python -P bench/floor.py $(if $(filter-out 0,$(WRITE)),--write docs/measurements/performance.md) $(ARGUMENTS)
 
 bench-recovery: $(INSTALLED)
 	$(BIN)/python -P bench/recovery.py $(if $(filter-out 0,$(WRITE)),--write docs/measurements/recovery.md) $(ARGUMENTS)
