@@ -58,6 +58,9 @@ CHECKOUTS ?=
 # For `make bench-latency`: how long at each rate; none: five minutes. For `make chaos-jepsen`: how long each run; none: three.
 SECONDS ?=
 
+# What has been tried so far: `make soak` adds to it, and with WRITE=1 so do the runs of real nodes.
+TOTALS := docs/measurements/totals.json
+
 .PHONY: run test check compiled-tests uncompiled-tests lint bench bench-latency bench-expiry bench-growth bench-long-queue \
 	profile soak specifications fuzz fuzz-coverage chaos chaos-deadletters chaos-schedules chaos-jepsen power-cuts damage golden interop setup \
 	wheel lock image test-failover test-upgrade \
@@ -122,33 +125,33 @@ CHAOS_NODES = --nodes $(NODES) $(if $(filter-out 0,$(MOVES)),--moves)
 # Real nodes that are killed, frozen and cut off under load; docs/measurements/reliability.md says what is judged.
 chaos: $(INSTALLED)
 	$(BIN)/python -P tests/reliability/run_chaos.py --minutes $(MINUTES) $(CHAOS_NODES) $(if $(FAULTS),--faults $(FAULTS)) \
-		$(if $(filter-out 0,$(WRITE)),--write docs/measurements/reliability.md) $(ARGUMENTS)
+		$(if $(filter-out 0,$(WRITE)),--write docs/measurements/reliability.md --totals $(TOTALS)) $(ARGUMENTS)
 
 # The same faults while messages expire into queues of other nodes: each has to arrive once.
 chaos-deadletters: $(INSTALLED)
 	$(BIN)/python -P tests/reliability/run_chaos.py --dead-letters $(MESSAGES) $(CHAOS_NODES) $(if $(FAULTS),--faults $(FAULTS)) \
-		$(if $(filter-out 0,$(WRITE)),--write docs/measurements/reliability.md) $(ARGUMENTS)
+		$(if $(filter-out 0,$(WRITE)),--write docs/measurements/reliability.md --totals $(TOTALS)) $(ARGUMENTS)
 
 # The same faults while messages wait for their time and for retries, and some are cancelled.
 chaos-schedules: $(INSTALLED)
 	$(BIN)/python -P tests/reliability/run_chaos.py --schedules $(MESSAGES) $(CHAOS_NODES) $(if $(FAULTS),--faults $(FAULTS)) \
-		$(if $(filter-out 0,$(WRITE)),--write docs/measurements/reliability.md) $(ARGUMENTS)
+		$(if $(filter-out 0,$(WRITE)),--write docs/measurements/reliability.md --totals $(TOTALS)) $(ARGUMENTS)
 
 # The fourteen runs that RabbitMQ makes with Jepsen, by their names: 180 s each, or SECONDS. Takes root.
 chaos-jepsen: $(INSTALLED)
 	$(BIN)/python -P tests/reliability/run_jepsen.py $(if $(SECONDS),--seconds $(SECONDS)) \
-		$(if $(filter-out 0,$(WRITE)),--write docs/measurements/reliability.md) $(ARGUMENTS)
+		$(if $(filter-out 0,$(WRITE)),--write docs/measurements/reliability.md --totals $(TOTALS)) $(ARGUMENTS)
 
 # CUTS losses of power, of one node, of a majority, of all: each node's file system forgets what was not synced. Takes
 # root and loop devices.
 power-cuts: $(INSTALLED)
 	$(BIN)/python -P tests/reliability/run_chaos.py --cuts $(CUTS) --rate 200 $(if $(FAULTS),--faults $(FAULTS)) \
-		$(if $(filter-out 0,$(WRITE)),--write docs/measurements/reliability.md) $(ARGUMENTS)
+		$(if $(filter-out 0,$(WRITE)),--write docs/measurements/reliability.md --totals $(TOTALS)) $(ARGUMENTS)
 
 # FLIPS times what one node has on disk is damaged: bits, ends of files, files and folders of an earlier time.
 damage: $(INSTALLED)
 	$(BIN)/python -P tests/reliability/run_chaos.py --damages $(FLIPS) --rate 200 $(if $(FAULTS),--faults $(FAULTS)) \
-		$(if $(filter-out 0,$(WRITE)),--write docs/measurements/reliability.md) $(ARGUMENTS)
+		$(if $(filter-out 0,$(WRITE)),--write docs/measurements/reliability.md --totals $(TOTALS)) $(ARGUMENTS)
 
 # Every fault on containers of a real Docker engine, ROUNDS times; WRITE=1 puts the figures into docs. Takes root.
 test-failover: $(INSTALLED) $(VENV)/.deploy
@@ -195,9 +198,11 @@ fuzz: $(INSTALLED)
 fuzz-coverage: $(INSTALLED)
 	PYTHONPATH=. $(BIN)/python tests/fuzz/run_atheris.py $(if $(ARGUMENTS),$(ARGUMENTS),-max_total_time=$$(($(MINUTES) * 60)))
 
-# Fresh seeds for all simulators. What fails is written to soak-failures/; Ctrl-C ends it early, with totals.
+# Fresh seeds for all simulators. What fails is written to soak-failures/; Ctrl-C ends it early, with totals. What was run
+# is added to the totals in docs/measurements.
 soak: $(INSTALLED)
-	@$(BIN)/python -P -m simulation soak --hours $(HOURS) --workers $(WORKERS) $(ARGUMENTS)
+	@$(BIN)/python -P simulation/with_installed.py soak --hours $(HOURS) --workers $(WORKERS) \
+		--totals $(TOTALS) --page docs/measurements/reliability.md $(ARGUMENTS)
 
 # What is specified in TLA+, checked by TLC, and recorded runs held against it; specifications/README.md says what. Needs
 # Java. ARGUMENTS='--runs 20' for fewer runs.

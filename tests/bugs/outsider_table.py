@@ -43,6 +43,8 @@ KINDS: Final = {
 LONGEST_S: Final = 400.0
 SEEDS: Final = "353,30,188,339"
 """Few that have every family of queues among them, without faults, with crashes, and with leaders that hand over."""
+LONG_SEEDS: Final = ""
+"""The same for the runs of long times."""
 OUTSIDE: Final = "its file does not run in simulated nodes"
 CAUGHT, PASSED, NOT_RUN, TOO_LONG, ENDED = "caught", "passed", "not run", "too long", "ended"
 
@@ -99,29 +101,29 @@ class BrokenFinder(MetaPathFinder):
         return spec
 
 
-def try_one(bug: Bug, seeds: Sequence[int]) -> dict[str, Any]:
+def try_one(bug: Bug, seeds: Sequence[int], long_seeds: Sequence[int]) -> dict[str, Any]:
     """What the outsider says of a bug, in this process, which must not have imported the product yet."""
     finder = BrokenFinder(bug)
     sys.meta_path.insert(0, finder)
     logging.disable(logging.CRITICAL)
-    from simulation.simulators import OUTSIDER  # not before the finder is there
+    from simulation.simulators import LONG, OUTSIDER  # not before the finder is there
 
     if not finder.met:
         return {"found": NOT_RUN}
-    for seed in seeds:
+    for simulator, seed in [*((OUTSIDER, seed) for seed in seeds), *((LONG, seed) for seed in long_seeds)]:
         try:
-            violations = OUTSIDER.begin(OUTSIDER.draw(seed), None).run().violations
+            violations = simulator.begin(simulator.draw(seed), None).run().violations
         except Exception as error:  # of whatever the bug breaks; that a node falls over is no judgement
             return {"found": ENDED, "says": f"{type(error).__name__}: {error}"}
         if violations:
-            return {"found": CAUGHT, "seed": seed, "says": str(violations[0])}
+            return {"found": CAUGHT, "seed": f"{simulator.name} {seed}", "says": str(violations[0])}
     return {"found": PASSED}
 
 
-def try_in_a_process(bug: Bug, seeds: Sequence[int]) -> dict[str, Any]:
+def try_in_a_process(bug: Bug, seeds: Sequence[int], long_seeds: Sequence[int] = ()) -> dict[str, Any]:
     """The same in a process of its own, with an end."""
     words = [sys.executable, "-m", "tests.bugs.outsider_table", "--one", bug.name]
-    words += ["--seeds", ",".join(map(str, seeds))]
+    words += ["--seeds", ",".join(map(str, seeds)), "--long-seeds", ",".join(map(str, long_seeds))]
     try:
         ran = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=LONGEST_S)
     except subprocess.TimeoutExpired:
@@ -154,19 +156,22 @@ def main(arguments: Sequence[str]) -> int:
     """The table, row by row as it is found."""
     parser = argparse.ArgumentParser(prog="python -m tests.bugs.outsider_table", description=__doc__)
     parser.add_argument("--seeds", default=SEEDS, help=f"which, one after the other (default: {SEEDS})")
+    parser.add_argument("--long-seeds", default=LONG_SEEDS, help=f"and of long times (default: {LONG_SEEDS})")
     parser.add_argument("--only", default="", help="only bugs in files whose path has this text in it")
     parser.add_argument("--kind", default="", help=f"only one kind: {', '.join(KINDS)}")
     parser.add_argument("--one", default="", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    seeds = [int(seed) for seed in options.seeds.split(",")]
+    seeds, long_seeds = (
+        [int(seed) for seed in text.split(",") if seed] for text in (options.seeds, options.long_seeds)
+    )
     if options.one:
         bug = next(bug for bugs in KINDS.values() for bug in bugs if bug.name == options.one)
-        print(json.dumps(try_one(bug, seeds)))
+        print(json.dumps(try_one(bug, seeds, long_seeds)))
         return 0
     for kind, bugs in KINDS.items():
         for bug in bugs:
             if options.only in bug.path and options.kind in ("", kind):
-                print(row_of(kind, bug, try_in_a_process(bug, seeds), seeds), flush=True)
+                print(row_of(kind, bug, try_in_a_process(bug, seeds, long_seeds), [*seeds, *long_seeds]), flush=True)
     return 0
 
 
