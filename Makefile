@@ -31,7 +31,7 @@ QUICK ?=
 ONLY ?=
 # For `make soak`: how long; fractions are allowed.
 HOURS ?= 1
-# For `make chaos`, `make fuzz` and `make fuzz-coverage`: how long. For `make chaos` and `make test-failover`: which
+# For `make chaos`, `make long-line`, `make fuzz` and `make fuzz-coverage`: how long. For `make chaos` and `make test-failover`: which
 # faults (of chaos: kill, freeze, partition, disk, memory, weather; of test-failover: kinds as in docs/measurements/reliability.md; none: all). WRITE=1 puts
 # the figures into docs.
 # NODES of a run of chaos or test-failover: shards have three replicas, so with five of them clients are on nodes without
@@ -62,7 +62,7 @@ SECONDS ?=
 TOTALS := docs/measurements/totals.json
 
 .PHONY: run test check compiled-tests uncompiled-tests lint bench bench-latency bench-expiry bench-growth bench-long-queue \
-	profile soak specifications fuzz fuzz-coverage chaos chaos-deadletters chaos-schedules chaos-jepsen power-cuts damage golden interop setup \
+	profile soak specifications fuzz fuzz-coverage chaos chaos-deadletters chaos-schedules chaos-jepsen power-cuts damage long-line golden interop setup \
 	wheel lock image test-failover test-upgrade \
 	test-systemd test-compose test-k8s clean
 
@@ -145,13 +145,19 @@ chaos-jepsen: $(INSTALLED)
 # CUTS losses of power, of one node, of a majority, of all: each node's file system forgets what was not synced. Takes
 # root and loop devices.
 power-cuts: $(INSTALLED)
-	$(BIN)/python -P tests/reliability/run_chaos.py --cuts $(CUTS) --rate 200 $(if $(FAULTS),--faults $(FAULTS)) \
+	$(BIN)/python -P tests/reliability/run_chaos.py --cuts $(CUTS) --rate 200 --between 0.2,1.5 $(if $(FAULTS),--faults $(FAULTS)) \
 		$(if $(filter-out 0,$(WRITE)),--write docs/measurements/reliability.md --totals $(TOTALS)) $(ARGUMENTS)
 
 # FLIPS times what one node has on disk is damaged: bits, ends of files, files and folders of an earlier time.
 damage: $(INSTALLED)
-	$(BIN)/python -P tests/reliability/run_chaos.py --damages $(FLIPS) --rate 200 $(if $(FAULTS),--faults $(FAULTS)) \
+	$(BIN)/python -P tests/reliability/run_chaos.py --damages $(FLIPS) --rate 200 --between 0.2,1.5 $(if $(FAULTS),--faults $(FAULTS)) \
 		$(if $(filter-out 0,$(WRITE)),--write docs/measurements/reliability.md --totals $(TOTALS)) $(ARGUMENTS)
+
+# Three nodes under mixed load for MINUTES (two hours: 120), while members change: memory, files, descriptors and latency
+# have to stay as they are.
+long-line: $(INSTALLED)
+	$(BIN)/python -P tests/reliability/run_long_line.py --minutes $(MINUTES) \
+		$(if $(filter-out 0,$(WRITE)),--write docs/measurements/reliability.md) $(ARGUMENTS)
 
 # Every fault on containers of a real Docker engine, ROUNDS times; WRITE=1 puts the figures into docs. Takes root.
 test-failover: $(INSTALLED) $(VENV)/.deploy

@@ -70,6 +70,7 @@ def main() -> None:
     parser.add_argument("--schedules", type=int, default=0, metavar="MESSAGES")
     parser.add_argument("--cuts", type=int, default=0, help="losses of power, while messages expire")
     parser.add_argument("--damages", type=int, default=0, help="damages of a node's data, while messages expire")
+    parser.add_argument("--between", default="0.5,5", help="seconds of calm between faults, least and most")
     parser.add_argument("--nodes", type=int, default=3, help="with three replicas of each shard")
     parser.add_argument("--moves", action="store_true", help="queues move to other shards all the while")
     parser.add_argument("--write", type=Path, help="Markdown file whose figures are replaced")
@@ -89,13 +90,14 @@ def main() -> None:
             sys.exit(f"no partitions on this machine: {reason}")
         print(f"Without partitions: {reason}", flush=True)
         kinds = [kind for kind in kinds if KINDS[kind][0] not in (PARTITION, JEPSEN)]
+    least_s, most_s = (float(each) for each in arguments.between.split(","))
     folder = Path(tempfile.mkdtemp(prefix="mayfly-chaos-"))
     run: Run
     hits = arguments.cuts or arguments.damages
     if arguments.schedules:
         run = waiting = ScheduleRun(
             arguments.seed, 0, kinds, arguments.rate, nodes=arguments.nodes, moves=arguments.moves,
-            messages=arguments.schedules,
+            messages=arguments.schedules, between_s=(least_s, most_s),
         )
         begin(f"{waiting.messages} messages that wait", run, folder)
         carry_out_schedules(waiting, folder)
@@ -103,7 +105,7 @@ def main() -> None:
     elif arguments.dead_letters or hits:
         run = dead = DeadLetterRun(
             arguments.seed, 0, kinds, arguments.rate, least_faults=hits, nodes=arguments.nodes,
-            moves=arguments.moves, messages=arguments.dead_letters,
+            moves=arguments.moves, messages=arguments.dead_letters, between_s=(least_s, most_s),
         )
         begin(f"{dead.messages} dead letters, {hits} faults at least", run, folder)
         carry_out_dead_letters(dead, folder)
@@ -112,7 +114,7 @@ def main() -> None:
     else:
         run = Run(
             arguments.seed, 60 * arguments.minutes, kinds, arguments.rate, nodes=arguments.nodes,
-            moves=arguments.moves,
+            moves=arguments.moves, between_s=(least_s, most_s),
         )
         begin(f"{arguments.minutes:g} minutes", run, folder)
         carry_out_run(run, folder)

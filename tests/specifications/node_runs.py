@@ -80,8 +80,7 @@ BROKEN_LEASES = [
 
 _DEAD_LETTERS, _OUTBOX = "node/shard/dead_letters.py", "node/shard/outbox.py"
 BROKEN_OUTBOXES = [
-    BrokenNodes(OUTBOXES, _planted(QUEUE_BUGS, "moves a dead letter twice"), (101, 289), "take"),
-    BrokenNodes(OUTBOXES, _planted(QUEUE_BUGS, "drops a dead letter that finds its queue full"), (36, 52), "take"),
+    BrokenNodes(OUTBOXES, _planted(QUEUE_BUGS, "moves a dead letter twice"), (214,), "take"),
     BrokenNodes(
         OUTBOXES,
         _own("takes an item after a gap", _DEAD_LETTERS, "    if first_sequence > highest + 1:\n", "    if False:\n"),
@@ -93,7 +92,7 @@ BROKEN_OUTBOXES = [
             "a lane begins anew when it is empty", _OUTBOX, "        lane.first_sequence += 1\n",
             "        lane.first_sequence = lane.first_sequence + 1 if lane.items else 1\n",
         ),
-        (1, 2), "settle",
+        (1, 2), "put",
     ),
     BrokenNodes(
         OUTBOXES,
