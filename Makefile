@@ -31,7 +31,7 @@ QUICK ?=
 ONLY ?=
 # For `make soak`: how long; fractions are allowed.
 HOURS ?= 1
-# For `make chaos`, `make fuzz` and `make fuzz-coverage`: how long. For `make chaos` and `make test-failover`: which
+# For `make chaos`, `make long-line`, `make fuzz` and `make fuzz-coverage`: how long. For `make chaos` and `make test-failover`: which
 # faults (of chaos: kill, freeze, partition, disk, memory, weather; of test-failover: kinds as in docs/measurements/reliability.md; none: all). WRITE=1 puts
 # the figures into docs.
 # NODES of a run of chaos or test-failover: shards have three replicas, so with five of them clients are on nodes without
@@ -58,9 +58,11 @@ CHECKOUTS ?=
 # For `make bench-latency`: how long at each rate; none: five minutes. For `make chaos-jepsen`: how long each run; none: three.
 SECONDS ?=
 
+# What has been tried so far: `make soak` adds to it, and with WRITE=1 so do the runs of real nodes.
+TOTALS := docs/measurements/totals.json
+
 .PHONY: run test check compiled-tests uncompiled-tests lint bench bench-latency bench-expiry bench-growth bench-long-queue \
-	bench-mixed bench-recovery bench-long-run bench-floor \
-	profile soak specifications fuzz fuzz-coverage chaos chaos-deadletters chaos-schedules chaos-jepsen power-cuts damage golden interop setup \
+	bench-mixed bench-recovery bench-long-run bench-floor profile soak specifications fuzz fuzz-coverage chaos chaos-deadletters chaos-schedules chaos-jepsen power-cuts damage golden interop setup long-line \
 	wheel lock image test-failover test-upgrade \
 	test-systemd test-compose test-k8s clean
 
@@ -138,32 +140,38 @@ CHAOS_NODES = --nodes $(NODES) $(if $(filter-out 0,$(MOVES)),--moves)
 # Real nodes that are killed, frozen and cut off under load; docs/measurements/reliability.md says what is judged.
 chaos: $(INSTALLED)
 	$(BIN)/python -P tests/reliability/run_chaos.py --minutes $(MINUTES) $(CHAOS_NODES) $(if $(FAULTS),--faults $(FAULTS)) \
-		$(if $(filter-out 0,$(WRITE)),--write docs/measurements/reliability.md) $(ARGUMENTS)
+		$(if $(filter-out 0,$(WRITE)),--write docs/measurements/reliability.md --totals $(TOTALS)) $(ARGUMENTS)
 
 # The same faults while messages expire into queues of other nodes: each has to arrive once.
 chaos-deadletters: $(INSTALLED)
 	$(BIN)/python -P tests/reliability/run_chaos.py --dead-letters $(MESSAGES) $(CHAOS_NODES) $(if $(FAULTS),--faults $(FAULTS)) \
-		$(if $(filter-out 0,$(WRITE)),--write docs/measurements/reliability.md) $(ARGUMENTS)
+		$(if $(filter-out 0,$(WRITE)),--write docs/measurements/reliability.md --totals $(TOTALS)) $(ARGUMENTS)
 
 # The same faults while messages wait for their time and for retries, and some are cancelled.
 chaos-schedules: $(INSTALLED)
 	$(BIN)/python -P tests/reliability/run_chaos.py --schedules $(MESSAGES) $(CHAOS_NODES) $(if $(FAULTS),--faults $(FAULTS)) \
-		$(if $(filter-out 0,$(WRITE)),--write docs/measurements/reliability.md) $(ARGUMENTS)
+		$(if $(filter-out 0,$(WRITE)),--write docs/measurements/reliability.md --totals $(TOTALS)) $(ARGUMENTS)
 
 # The fourteen runs that RabbitMQ makes with Jepsen, by their names: 180 s each, or SECONDS. Takes root.
 chaos-jepsen: $(INSTALLED)
 	$(BIN)/python -P tests/reliability/run_jepsen.py $(if $(SECONDS),--seconds $(SECONDS)) \
-		$(if $(filter-out 0,$(WRITE)),--write docs/measurements/reliability.md) $(ARGUMENTS)
+		$(if $(filter-out 0,$(WRITE)),--write docs/measurements/reliability.md --totals $(TOTALS)) $(ARGUMENTS)
 
 # CUTS losses of power, of one node, of a majority, of all: each node's file system forgets what was not synced. Takes
 # root and loop devices.
 power-cuts: $(INSTALLED)
-	$(BIN)/python -P tests/reliability/run_chaos.py --cuts $(CUTS) --rate 200 $(if $(FAULTS),--faults $(FAULTS)) \
-		$(if $(filter-out 0,$(WRITE)),--write docs/measurements/reliability.md) $(ARGUMENTS)
+	$(BIN)/python -P tests/reliability/run_chaos.py --cuts $(CUTS) --rate 200 --between 0.2,1.5 $(if $(FAULTS),--faults $(FAULTS)) \
+		$(if $(filter-out 0,$(WRITE)),--write docs/measurements/reliability.md --totals $(TOTALS)) $(ARGUMENTS)
 
 # FLIPS times what one node has on disk is damaged: bits, ends of files, files and folders of an earlier time.
 damage: $(INSTALLED)
-	$(BIN)/python -P tests/reliability/run_chaos.py --damages $(FLIPS) --rate 200 $(if $(FAULTS),--faults $(FAULTS)) \
+	$(BIN)/python -P tests/reliability/run_chaos.py --damages $(FLIPS) --rate 200 --between 0.2,1.5 $(if $(FAULTS),--faults $(FAULTS)) \
+		$(if $(filter-out 0,$(WRITE)),--write docs/measurements/reliability.md --totals $(TOTALS)) $(ARGUMENTS)
+
+# Three nodes under mixed load for MINUTES (two hours: 120), while members change: memory, files, descriptors and latency
+# have to stay as they are.
+long-line: $(INSTALLED)
+	$(BIN)/python -P tests/reliability/run_long_line.py --minutes $(MINUTES) \
 		$(if $(filter-out 0,$(WRITE)),--write docs/measurements/reliability.md) $(ARGUMENTS)
 
 # Every fault on containers of a real Docker engine, ROUNDS times; WRITE=1 puts the figures into docs. Takes root.
@@ -211,9 +219,11 @@ fuzz: $(INSTALLED)
 fuzz-coverage: $(INSTALLED)
 	PYTHONPATH=. $(BIN)/python tests/fuzz/run_atheris.py $(if $(ARGUMENTS),$(ARGUMENTS),-max_total_time=$$(($(MINUTES) * 60)))
 
-# Fresh seeds for all simulators. What fails is written to soak-failures/; Ctrl-C ends it early, with totals.
+# Fresh seeds for all simulators. What fails is written to soak-failures/; Ctrl-C ends it early, with totals. What was run
+# is added to the totals in docs/measurements.
 soak: $(INSTALLED)
-	@$(BIN)/python -P -m simulation soak --hours $(HOURS) --workers $(WORKERS) $(ARGUMENTS)
+	@$(BIN)/python -P simulation/with_installed.py soak --hours $(HOURS) --workers $(WORKERS) \
+		--totals $(TOTALS) --page docs/measurements/reliability.md $(ARGUMENTS)
 
 # What is specified in TLA+, checked by TLC, and recorded runs held against it; specifications/README.md says what. Needs
 # Java. ARGUMENTS='--runs 20' for fewer runs.

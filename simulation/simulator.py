@@ -58,6 +58,8 @@ class Outcome:
     events: int
     counts: dict[str, int]
     """What happened, and how often."""
+    virtual_us: int = 0
+    """How long it was for the cluster."""
 
     def summary(self) -> str:
         """One line."""
@@ -81,8 +83,9 @@ class ScenarioRun(ABC, Generic[S]):
         self.pass_time()
         violations = self.judge()
         return Outcome(
-            self.scenario.seed, violations, self.trace.digest(), self.queue.executed, self.happened()
-        )
+            self.scenario.seed, violations, self.trace.digest(), self.queue.executed, self.happened(),
+            self.queue.now_us,
+        )  # fmt: skip
 
     @abstractmethod
     def pass_time(self) -> None:

@@ -19,7 +19,7 @@ from simulation.node.lease_edges.plan import EdgePlan, draw_plan
 from simulation.node.run import Simulation
 from simulation.node.scenario import NodeScenario, draw_moving, draw_redriving, draw_scenario
 from simulation.outsider.run import OutsiderRun
-from simulation.outsider.scenario import OutsiderScenario
+from simulation.outsider.scenario import OutsiderScenario, draw_long
 from simulation.outsider.scenario import draw_scenario as draw_outsider
 from simulation.simulator import Simulator
 
@@ -44,6 +44,9 @@ FORMING: Simulator[FormingScenario] = Simulator("forming", "clusters that form",
 OUTSIDER: Simulator[OutsiderScenario] = Simulator(
     "outsider", "whole nodes, judged from outside", draw_outsider, OutsiderRun
 )
+LONG: Simulator[OutsiderScenario] = Simulator(
+    "long", "whole nodes for hours, judged from outside", draw_long, OutsiderRun
+)
 SIMULATORS: tuple[Simulator[Any], ...] = (
-    RAFT, HOSTS, MACHINES, CLUSTERS, MOVES, LEASES, FORMING, OUTSIDER, REDRIVES
+    RAFT, HOSTS, MACHINES, CLUSTERS, MOVES, LEASES, FORMING, OUTSIDER, REDRIVES, LONG
 )  # fmt: skip

@@ -18,6 +18,7 @@ from typing import Any
 from simulation.runner import Crew, Task
 from simulation.simulator import Simulator
 from simulation.simulators import SIMULATORS
+from simulation.totals import add_simulated, write_tables
 
 CPU_LIMIT_S = 60.0
 REPORT_EVERY_S = 60.0
@@ -33,6 +34,7 @@ class Tally:
         self._next_seeds = [first_seed] * len(simulators)
         self._cpu_s = [0.0] * len(simulators)
         self._under_way = [0] * len(simulators)
+        self._virtual_us = [0] * len(simulators)
         self.done = [0] * len(simulators)
         self.failed: list[list[int]] = [[] for _ in simulators]
 
@@ -50,13 +52,15 @@ class Tally:
         self._under_way[place] += 1
         return task
 
-    def finished(self, task: Task, cpu_s: float, failure: str) -> None:
-        """A seed is done; `failure` is "" if it went well."""
+    def finished(self, task: Task, cpu_s: float, failure: str, virtual_us: int = 0) -> None:
+        """A seed is done; `failure` is "" if it went well, and it was so long for its cluster."""
         self._under_way[task.place] -= 1
         self._cpu_s[task.place] += cpu_s
         self.done[task.place] += 1
         if failure:
             self.failed[task.place].append(task.seed)
+        else:
+            self._virtual_us[task.place] += virtual_us
 
     def any_failed(self) -> bool:
         """Whether a seed failed."""
@@ -79,8 +83,20 @@ class Tally:
             each = f", {cpu_s / done:.3f} CPU s each" if done else ""
             first = f" from {self._next_seeds[place] - done - self._under_way[place]}" if done else ""
             text = f": {', '.join(map(str, failed))}" if failed else ""
-            lines.append(f"{simulator.name}: {done} seeds{first}{each}, {len(failed)} failed{text}")
+            hours = self._virtual_us[place] / 3_600e6
+            lines.append(
+                f"{simulator.name}: {done} seeds{first}{each}, {hours:.2f} hours of clusters, "
+                f"{len(failed)} failed{text}"
+            )
         return "\n".join(lines)
+
+    def add_to(self, file: Path) -> None:
+        """Add what was run to a file of totals."""
+        for place, simulator in enumerate(self._simulators):
+            if self.done[place]:
+                failed = len(self.failed[place])
+                well = self.done[place] - failed
+                add_simulated(file, simulator.name, well, failed, self._virtual_us[place], self._cpu_s[place])
 
 
 def soak(
@@ -106,7 +122,8 @@ def soak(
             crew.give(tally.next_task)
             until_s = min(next_report_s, started_s + seconds)
             for result in crew.results(max(0.0, until_s - now_s)):
-                tally.finished(result.task, result.cpu_s, result.failure)
+                virtual_us = result.outcome.virtual_us if result.outcome is not None else 0
+                tally.finished(result.task, result.cpu_s, result.failure, virtual_us)
                 if result.failure:
                     _report(simulators[result.task.place], result.task.seed, result.failure, directory, say)
     except KeyboardInterrupt:
@@ -136,6 +153,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--only", choices=names, action="append", help="this simulator alone; may be repeated")
     parser.add_argument("--directory", type=Path, default=Path("soak-failures"), help="where failures are written")
     parser.add_argument("--cpu-limit", type=float, default=CPU_LIMIT_S, help="CPU seconds a seed may take (60)")
+    parser.add_argument("--totals", type=Path, help="a file of totals, to which this run is added")
+    parser.add_argument("--page", type=Path, help="the page whose tables of totals are written anew then")
     options = parser.parse_args(arguments)
     for name in ("hours", "workers", "cpu_limit"):
         if not getattr(options, name) > 0:
@@ -151,5 +170,9 @@ def main(arguments: Sequence[str]) -> int:
         lambda text: print(text, flush=True),
     )
     print(tally.totals())
+    if options.totals is not None:
+        tally.add_to(options.totals)
+        if options.page is not None:
+            write_tables(options.totals, options.page)
     return 1 if tally.any_failed() else 0
 

@@ -253,7 +253,8 @@ class NodeSettings:
         "knows that can be started again; 0: it is raised when all members know a higher one",
     )
 
-    tick_ms: int = _setting(Number(5, 1000, "milliseconds"), 50, "how often consensus looks at the time")
+    # Leases are charged for what a leader sees of time, at most GroupClock.LONGEST_LED_STEP_MS a look.
+    tick_ms: int = _setting(Number(5, 400, "milliseconds"), 50, "how often consensus looks at the time")
     heartbeat_ms: int = _setting(
         Number(5, 10_000, "milliseconds"),
         100,

@@ -13,11 +13,11 @@ from mayfly.node.broker.cluster_facade import ClusterEvents, ClusterFacade
 from simulation.cluster import faults
 from simulation.cluster.clocks import EPOCH_MS, MachineClock
 from simulation.cluster.cluster import SimulatedCluster
-from simulation.cluster.events import MILLISECOND_US, SECOND_US, EventQueue
+from simulation.cluster.events import MILLISECOND_US, MOST_EVENTS, SECOND_US, EventQueue
 from simulation.cluster.machine import Machine, MachineProfile
 from simulation.cluster.memory_store import SimulatedDisk
 from simulation.cluster.randomness import stream
-from simulation.cluster.trace import Trace
+from simulation.cluster.trace import MOST_LINES, Trace
 from simulation.node.history import History
 from simulation.node.nodes import Acquaintance, SimulatedNode
 from simulation.node.probe import Probe, ProbedNode
@@ -41,6 +41,8 @@ from simulation.simulator import ScenarioRun, Sink, Violation
 
 LEVEL_US = 2 * SECOND_US
 """Nodes that have just founded a cluster refuse for a moment what not all of them are known to know."""
+LONG_LEVEL_US = 60 * SECOND_US
+LONGER = 50
 LOOKS = 3
 """So often in a row each queue must be found empty at the end."""
 LOOK_AGAIN_US = 900 * MILLISECOND_US
@@ -67,8 +69,10 @@ class OutsiderRun(ScenarioRun[OutsiderScenario]):
 
     def __init__(self, scenario: OutsiderScenario, sink: Sink = None) -> None:
         self.scenario = scenario
-        self.queue = EventQueue()
-        self.trace = Trace(self.queue, sink)
+        # In long times most that happens is that nodes look at the time.
+        longer = 1 if scenario.stretch == 1 else LONGER
+        self.queue = EventQueue(longer * MOST_EVENTS)
+        self.trace = Trace(self.queue, sink, longer * MOST_LINES)
         seed = scenario.seed
         self.cluster: SimulatedCluster[Frame, WriteBatch] = SimulatedCluster(
             self.queue, stream(seed, "network"), scenario.links, self.trace
@@ -77,7 +81,7 @@ class OutsiderRun(ScenarioRun[OutsiderScenario]):
         self._probe = Blindfold(self.queue, History())
         setting = Setting(
             seed, scenario.workload.queues, scenario.workload.exchanges, scenario.profile.expiry_tick_ms,
-            scenario.clock_ms, scenario.late_ms, EPOCH_MS,
+            scenario.clock_ms, scenario.late_ms, EPOCH_MS, scenario.settle_ms,
         )  # fmt: skip
         self.history = OutsiderHistory(setting)
         self.recorder = Recorder(self.history)
@@ -162,16 +166,17 @@ class OutsiderRun(ScenarioRun[OutsiderScenario]):
         ]
         for client in clients:
             client.start()
-        self.queue.run_until(start + CALM_US)
+        stretch = self.scenario.stretch
+        self.queue.run_until(start + CALM_US * stretch)
         self.cluster.calm_down()
-        self.queue.run_until(start + WORK_US)
-        self.queue.run_until(start + DRAIN_US - SECOND_US)
+        self.queue.run_until(start + WORK_US * stretch)
+        self.queue.run_until(start + (DRAIN_US - SECOND_US) * stretch)
         for client in clients:
             client.finish()
-        self.queue.run_until(start + DRAIN_US)
+        self.queue.run_until(start + DRAIN_US * stretch)
         drain_us = self.queue.now_us
         self._drain()
-        self.history.phases = Phases(start + CALM_US, drain_us, self.queue.now_us)
+        self.history.phases = Phases(start + CALM_US * stretch, drain_us, self.queue.now_us)
 
     def _note_troubles(self, plan: list[faults.Fault]) -> None:
         alone = (faults.CRASH, faults.KILL, faults.FREEZE)
@@ -183,12 +188,12 @@ class OutsiderRun(ScenarioRun[OutsiderScenario]):
             self.history.troubles.append(Trouble(fault.kind, nodes, fault.at_us, to_us))
         if plan:
             # At calm everything that is down or held up starts at once.
-            calm_us = self.queue.now_us + CALM_US
+            calm_us = self.queue.now_us + CALM_US * self.scenario.stretch
             self.history.troubles.append(Trouble("calm", (), calm_us, calm_us))
 
     def _found(self) -> None:
         """Declare everything, when the cluster has found its feature level; it is there on all nodes a moment after."""
-        self.queue.run_until(LEVEL_US)
+        self.queue.run_until(LEVEL_US if self.scenario.stretch == 1 else LONG_LEVEL_US)
         workload = self.scenario.workload
         steps = [ClientStep(0, EXCHANGE, exchange=exchange.name) for exchange in workload.exchanges]
         steps += [ClientStep(0, DECLARE, name) for name in workload.declared]
@@ -203,7 +208,7 @@ class OutsiderRun(ScenarioRun[OutsiderScenario]):
 
     def _drain(self) -> None:
         """Take out what is left, until nothing comes any more."""
-        limit_us = self.queue.now_us + DRAIN_LIMIT_US
+        limit_us = self.queue.now_us + DRAIN_LIMIT_US * self.scenario.stretch
         empty = 0
         while empty < LOOKS:
             if self.queue.now_us > limit_us:
@@ -211,7 +216,7 @@ class OutsiderRun(ScenarioRun[OutsiderScenario]):
             before = len(self.history.handed)
             self._look_into(list(self.queues))
             empty = empty + 1 if len(self.history.handed) == before else 0
-            self.queue.run_until(self.queue.now_us + (LOOK_AGAIN_US if empty else 0))
+            self.queue.run_until(self.queue.now_us + (LOOK_AGAIN_US * self.scenario.stretch if empty else 0))
 
     def _look_into(self, names: list[str]) -> None:
         """Every queue until it is empty, or gone."""

@@ -23,6 +23,10 @@ SPREAD_MS = 50
 KINDS = tuple(kind for kind in faults.KINDS if kind != faults.CLOCK_STEP)
 
 
+LONG_STRETCHES = (400, 1_200, 2_400)
+"""So many times as long is all that clients wait for in a run of long times: minutes to hours for each message."""
+
+
 @dataclass(frozen=True, slots=True)
 class OutsiderScenario:
     """Everything about a run that does not depend on what the cluster does."""
@@ -38,13 +42,18 @@ class OutsiderScenario:
     plan: tuple[Fault, ...]
     workload: Workload
     loop_us: int
+    stretch: int = 1
+    """So many times as long are the phases of the run, times to live, leases and delays, but no call."""
+    settle_ms: int = 2_000
+    """How long the cluster may take after trouble until it is quiet."""
 
     def describe(self) -> str:
         """The scenario in a few lines, for a failing seed."""
         queues = " ".join(queue.name for queue in self.workload.queues)
         return (
             f"seed {self.seed}: {len(self.nodes)} nodes, {self.profile.shards} shards, clocks off by "
-            f"{self.clock_offsets_us} us\nqueues: {queues}\nfaults:\n{faults.describe(self.plan)}"
+            f"{self.clock_offsets_us} us, times {self.stretch} times as long\nqueues: {queues}\n"
+            f"faults:\n{faults.describe(self.plan)}"
         )
 
 
@@ -81,4 +90,60 @@ def draw_scenario(seed: int) -> OutsiderScenario:
         plan=plan,
         workload=draw_workload(stream(seed, "outsider's clients"), len(nodes), WORK_US, GAP_US, FAMILIES_IN_A_RUN),
         loop_us=random.choice((200, 2_000)),
+    )
+
+
+def draw_long(seed: int) -> OutsiderScenario:
+    """The scenario of a seed in which messages and leases live for minutes to hours, and outages last as long.
+
+    The nodes look at the time as seldom as their settings allow, for between two events of such a run nothing happens
+    but that: an hour of it costs little.
+    """
+    scenario = draw_scenario(seed)
+    random = stream(seed, "long times")
+    stretch = random.choice(LONG_STRETCHES)
+    heartbeat_ms = random.choice((800, 2_000))
+    profile = replace(
+        scenario.profile,
+        shards=random.choice((1, 2)),
+        tick_ms=400,
+        heartbeat_ms=heartbeat_ms,
+        election_timeout_ms=5 * heartbeat_ms,
+        session_timeout_ms=12 * heartbeat_ms,
+        expiry_tick_ms=random.choice((400, 1_000)),
+    )
+    nodes = scenario.nodes[:3]
+    calm_us = CALM_US * stretch
+    plan: tuple[Fault, ...] = ()
+    if random.random() < 0.7:
+        appetite = replace(
+            faults.draw_appetite(random, KINDS if len(nodes) < 3 else (*KINDS, faults.CLOCK_STEP)),
+            mean_gap_us=random.choice((900, 1_800)) * stretch * MILLISECOND_US,
+            longest_us=random.choice((20 * SECOND_US, SECOND_US * stretch)),
+        )
+        plan = faults.draw_plan(random, appetite, nodes, SECOND_US * stretch // 4, calm_us)
+    if len(nodes) > 1:
+        # Leaders change all the while: nobody outside is to see that, whatever else is done or not.
+        moments = sorted(random.randrange(SECOND_US, WORK_US * stretch) for _ in range(random.choice((0, 3, 9))))
+        turns = [
+            Fault(at_us, faults.TRANSFER, (random.choice(nodes),), 0, random.randrange(1 << 16)) for at_us in moments
+        ]
+        plan = tuple(sorted((*plan, *turns), key=lambda fault: fault.at_us))
+    stepped = any(fault.kind == faults.CLOCK_STEP for fault in plan)
+    settle_ms = 4 * profile.election_timeout_ms
+    clock_ms = 2 * SPREAD_MS + 20 + profile.tick_ms
+    return replace(
+        scenario,
+        nodes=nodes,
+        profile=profile,
+        clock_offsets_us=scenario.clock_offsets_us[: len(nodes)],
+        clock_ms=clock_ms + 2_500 if stepped else clock_ms,
+        late_ms=None if stepped else 700 + 4 * profile.election_timeout_ms,
+        plan=plan,
+        workload=draw_workload(
+            stream(seed, "outsider's clients"), len(nodes), WORK_US * stretch, GAP_US * stretch, FAMILIES_IN_A_RUN,
+            stretch,
+        ),
+        stretch=stretch,
+        settle_ms=settle_ms,
     )

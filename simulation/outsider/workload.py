@@ -141,9 +141,11 @@ TTLS_MS = (60, 200, 500, 900)
 class Drawing:
     """A workload that grows, family by family."""
 
-    def __init__(self, random: Random, nodes: int, length_us: int, gap_us: int) -> None:
-        """Clients work for `length_us`, with pauses of `gap_us` on average."""
+    def __init__(self, random: Random, nodes: int, length_us: int, gap_us: int, stretch: int = 1) -> None:
+        """Clients work for `length_us`, with pauses of `gap_us` on average; all that they ask the cluster to wait for
+        is `stretch` times as long."""
         self.random = random
+        self.stretch = stretch
         self._nodes = nodes
         self._length_us = length_us
         self._gap_us = gap_us
@@ -160,7 +162,11 @@ class Drawing:
 
     def ttl(self) -> int:
         """Some time to live."""
-        return self.random.choice(TTLS_MS)
+        return self.choice_ms(TTLS_MS)
+
+    def choice_ms(self, times_ms: tuple[int, ...]) -> int:
+        """One of these times."""
+        return self.random.choice(times_ms) * self.stretch
 
     def dead_letters_to(self, name: str, **arguments: Any) -> None:
         """A queue, and a plain one for its dead."""
@@ -228,9 +234,11 @@ class Drawing:
         )
 
 
-def draw_workload(random: Random, nodes: int, length_us: int, gap_us: int, most: int = 9) -> Workload:
-    """Some of the families below; at least those at whose heart the rules are."""
-    drawing = Drawing(random, nodes, length_us, gap_us)
+def draw_workload(
+    random: Random, nodes: int, length_us: int, gap_us: int, most: int = 9, stretch: int = 1
+) -> Workload:
+    """Some of the families below."""
+    drawing = Drawing(random, nodes, length_us, gap_us, stretch)
     for family in random.sample(FAMILIES, min(most, len(FAMILIES))):
         family(drawing)
     return drawing.workload()
@@ -254,7 +262,7 @@ def _leased(drawing: Drawing) -> None:
     """Queues with leases that several clients use, or leave alone for about as long as the period."""
     random = drawing.random
     for name in ("leased.1", "leased.2"):
-        period_ms = random.choice((300, 500, 800, 1_600))
+        period_ms = drawing.choice_ms((300, 500, 800, 1_600))
         drawing.queues.append(DeclaredQueue(name, expires_ms=period_ms))
         consumes = name == "leased.2"
 
@@ -360,7 +368,8 @@ def _awaited(drawing: Drawing) -> None:
     drawing.queues.append(DeclaredQueue("awaited", allow_schedule=True))
 
     def properties() -> dict[str, Any]:
-        return {"delay_ms": drawing.random.choice((None, 0, 100, 400, 900))}
+        delay_ms = drawing.random.choice((None, 0, 100, 400, 900))
+        return {"delay_ms": delay_ms and delay_ms * drawing.stretch}
 
     drawing.publisher("awaited", "", "awaited", properties=properties)
     drawing.consumer("awaited", prefetch=0, drops=0.05)
@@ -368,7 +377,7 @@ def _awaited(drawing: Drawing) -> None:
 
 def _retried(drawing: Drawing) -> None:
     """What is given back comes again later."""
-    least_ms = drawing.random.choice((60, 300))
+    least_ms = drawing.choice_ms((60, 300))
     drawing.queues.append(DeclaredQueue("retried", retry_min_ms=least_ms, retry_max_ms=4 * least_ms))
     drawing.publisher("retried", "", "retried", 2.0)
     drawing.consumer("retried", Manners(0.2, 0.0, 10_000, 0.4))
@@ -376,7 +385,7 @@ def _retried(drawing: Drawing) -> None:
 
 def _left(drawing: Drawing) -> None:
     """A queue that leaves its messages to another when its lease ends."""
-    drawing.dead_letters_to("left", expires_ms=drawing.random.choice((300, 600)), leaves_dead_letters=True)
+    drawing.dead_letters_to("left", expires_ms=drawing.choice_ms((300, 600)), leaves_dead_letters=True)
     drawing.not_declared.add("left")
     kinds = (DECLARE, PUBLISH)
     turn = [0]
@@ -385,7 +394,7 @@ def _left(drawing: Drawing) -> None:
         kind = kinds[turn[0] % 2]
         turn[0] += 1
         outgoing = tuple(drawing.message("", "left") for _ in range(3)) if kind == PUBLISH else ()
-        pause_us = 1_000 if kind == PUBLISH else drawing.random.choice((200_000, 900_000))
+        pause_us = 1_000 if kind == PUBLISH else drawing.choice_ms((200, 900)) * 1_000
         return ClientStep(pause_us, kind, "left", outgoing)
 
     drawing.client("heir", step)
@@ -432,7 +441,8 @@ def _bad(drawing: Drawing) -> None:
     def step() -> ClientStep:
         if random.random() < 0.5:
             return ClientStep(drawing.pause_us(4), DECLARE, "never", bad=random.randrange(len(BAD_ARGUMENTS)))
-        outgoing = (drawing.message("", "asked", expiration=random.choice((*BAD_EXPIRATIONS, "1000000"))),)
+        expiration = random.choice((*BAD_EXPIRATIONS, str(1_000_000 * drawing.stretch)))
+        outgoing = (drawing.message("", "asked", expiration=expiration),)
         return ClientStep(drawing.pause_us(4), PUBLISH, outgoing=outgoing)
 
     drawing.client("asker", step)

@@ -1,9 +1,11 @@
 """Each bug made on purpose, tried against the outsider's judge with a few seeds: a table for the documentation.
 
-    python -m tests.bugs.outsider_table >> docs/measurements/second-judge.md
+    python -m tests.bugs.outsider_table --write docs/measurements/second-judge.md
 
 A bug is tried in a process of its own that reads the source as it is, and the one file with the bug in it; the seeds
-are run until one of them fails. `--only TEXT` tries the bugs of files whose path has this text in it.
+are run until one of them fails: seeds of the outsider, then seeds of long times. With `--write` the row of each bug is
+replaced or added as soon as it is known, and bugs that the page has as caught are not tried again: it may be ended and
+begun again. `--only TEXT` tries the bugs of files whose path has this text in it.
 """
 
 from __future__ import annotations
@@ -40,9 +42,11 @@ KINDS: Final = {
     "hosts": HOST_BUGS, "log": LOG_BUGS, "memory": MEMORY_BUGS, "plans": PLAN_BUGS, "starts": START_BUGS,
     "HTTP": HTTP_BUGS, "transport": TRANSPORT_BUGS, "streams": STREAM_BUGS,
 }  # fmt: skip
-LONGEST_S: Final = 400.0
+LONGEST_S: Final = 1_200.0
 SEEDS: Final = "353,30,188,339"
 """Few that have every family of queues among them, without faults, with crashes, and with leaders that hand over."""
+LONG_SEEDS: Final = "3218,2384,3063"
+"""The same for the runs of long times: outages of all, clocks that are stepped by hours, and leaders that hand over."""
 OUTSIDE: Final = "its file does not run in simulated nodes"
 CAUGHT, PASSED, NOT_RUN, TOO_LONG, ENDED = "caught", "passed", "not run", "too long", "ended"
 
@@ -99,29 +103,29 @@ class BrokenFinder(MetaPathFinder):
         return spec
 
 
-def try_one(bug: Bug, seeds: Sequence[int]) -> dict[str, Any]:
+def try_one(bug: Bug, seeds: Sequence[int], long_seeds: Sequence[int]) -> dict[str, Any]:
     """What the outsider says of a bug, in this process, which must not have imported the product yet."""
     finder = BrokenFinder(bug)
     sys.meta_path.insert(0, finder)
     logging.disable(logging.CRITICAL)
-    from simulation.simulators import OUTSIDER  # not before the finder is there
+    from simulation.simulators import LONG, OUTSIDER  # not before the finder is there
 
     if not finder.met:
         return {"found": NOT_RUN}
-    for seed in seeds:
+    for simulator, seed in [*((OUTSIDER, seed) for seed in seeds), *((LONG, seed) for seed in long_seeds)]:
         try:
-            violations = OUTSIDER.begin(OUTSIDER.draw(seed), None).run().violations
+            violations = simulator.begin(simulator.draw(seed), None).run().violations
         except Exception as error:  # of whatever the bug breaks; that a node falls over is no judgement
             return {"found": ENDED, "says": f"{type(error).__name__}: {error}"}
         if violations:
-            return {"found": CAUGHT, "seed": seed, "says": str(violations[0])}
+            return {"found": CAUGHT, "seed": f"{simulator.name} {seed}", "says": str(violations[0])}
     return {"found": PASSED}
 
 
-def try_in_a_process(bug: Bug, seeds: Sequence[int]) -> dict[str, Any]:
+def try_in_a_process(bug: Bug, seeds: Sequence[int], long_seeds: Sequence[int] = ()) -> dict[str, Any]:
     """The same in a process of its own, with an end."""
     words = [sys.executable, "-m", "tests.bugs.outsider_table", "--one", bug.name]
-    words += ["--seeds", ",".join(map(str, seeds))]
+    words += ["--seeds", ",".join(map(str, seeds)), "--long-seeds", ",".join(map(str, long_seeds))]
     try:
         ran = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=LONGEST_S)
     except subprocess.TimeoutExpired:
@@ -150,23 +154,55 @@ def row_of(kind: str, bug: Bug, result: dict[str, Any], seeds: Sequence[int]) ->
     return f"| {kind} | {bug.name} | {verdict} | {reason} |"
 
 
+def put_row(page: Path, row: str) -> None:
+    """Replace the row of this bug in a page, or add it behind those of its kind, or behind all."""
+    lines = page.read_text(encoding="utf-8").splitlines()
+    kind, name = row.split(" | ")[:2]
+    same = [place for place, line in enumerate(lines) if line.startswith(f"{kind} | {name} | ")]
+    if same:
+        lines[same[0]] = row
+    else:
+        like = [place for place, line in enumerate(lines) if line.startswith(f"{kind} | ")]
+        rows = [place for place, line in enumerate(lines) if line.startswith("| ")]
+        lines.insert(max(like or rows or [len(lines) - 1]) + 1, row)
+    page.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def is_settled(page: Path, kind: str, bug: Bug) -> bool:
+    """Whether the page has this bug as caught, or as one that can't run."""
+    begin = f"| {kind} | {bug.name} | "
+    return any(
+        line.startswith((f"{begin}caught", f"{begin}not run")) for line in page.read_text(encoding="utf-8").splitlines()
+    )
+
+
 def main(arguments: Sequence[str]) -> int:
     """The table, row by row as it is found."""
     parser = argparse.ArgumentParser(prog="python -m tests.bugs.outsider_table", description=__doc__)
     parser.add_argument("--seeds", default=SEEDS, help=f"which, one after the other (default: {SEEDS})")
+    parser.add_argument("--long-seeds", default=LONG_SEEDS, help=f"and of long times (default: {LONG_SEEDS})")
     parser.add_argument("--only", default="", help="only bugs in files whose path has this text in it")
     parser.add_argument("--kind", default="", help=f"only one kind: {', '.join(KINDS)}")
+    parser.add_argument("--write", type=Path, help="a page with the table, whose rows are replaced")
     parser.add_argument("--one", default="", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    seeds = [int(seed) for seed in options.seeds.split(",")]
+    seeds, long_seeds = (
+        [int(seed) for seed in text.split(",") if seed] for text in (options.seeds, options.long_seeds)
+    )
     if options.one:
         bug = next(bug for bugs in KINDS.values() for bug in bugs if bug.name == options.one)
-        print(json.dumps(try_one(bug, seeds)))
+        print(json.dumps(try_one(bug, seeds, long_seeds)))
         return 0
     for kind, bugs in KINDS.items():
         for bug in bugs:
-            if options.only in bug.path and options.kind in ("", kind):
-                print(row_of(kind, bug, try_in_a_process(bug, seeds), seeds), flush=True)
+            if options.only not in bug.path or options.kind not in ("", kind):
+                continue
+            if options.write is not None and is_settled(options.write, kind, bug):
+                continue
+            row = row_of(kind, bug, try_in_a_process(bug, seeds, long_seeds), [*seeds, *long_seeds])
+            print(row, flush=True)
+            if options.write is not None:
+                put_row(options.write, row)
     return 0
 
 

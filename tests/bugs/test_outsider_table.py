@@ -1,8 +1,21 @@
 """The outsider's judge fails on broken builds: what it has caught before it catches again (RULES T5, L4; confirms)."""
 
+from pathlib import Path
+
 import pytest
 
-from tests.bugs.outsider_table import CAUGHT, ENDED, KINDS, NOT_RUN, OUTSIDE, row_of, try_in_a_process
+from tests.bugs.bug import Bug
+from tests.bugs.outsider_table import (
+    CAUGHT,
+    ENDED,
+    KINDS,
+    NOT_RUN,
+    OUTSIDE,
+    is_settled,
+    put_row,
+    row_of,
+    try_in_a_process,
+)
 
 
 @pytest.mark.parametrize(
@@ -18,6 +31,20 @@ def test_a_bug_is_caught_from_outside(name: str, seed: int, rule: str) -> None:
     result = try_in_a_process(bug, [seed])
     assert result["found"] == CAUGHT, result
     assert str(result["says"]).startswith(f"{rule}: ")
+
+
+def test_rows_of_a_page_are_replaced_and_added(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    rows = "| time | one | not caught, 4 seeds | - |\n| AMQP | two | x | y |\n"
+    page.write_text(f"| kind | bug | outcome | why |\n|---|---|---|---|\n{rows}")
+    bug = Bug("one", "", "", "", "", "")
+    assert not is_settled(page, "time", bug)
+    put_row(page, "| time | one | caught, long 7 | T5 |")
+    put_row(page, "| time | three | not caught, 7 seeds | - |")
+    assert page.read_text().splitlines()[2:] == [
+        "| time | one | caught, long 7 | T5 |", "| time | three | not caught, 7 seeds | - |", "| AMQP | two | x | y |",
+    ]  # fmt: skip
+    assert is_settled(page, "time", bug)
 
 
 def test_a_row_says_why() -> None:

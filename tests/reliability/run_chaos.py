@@ -24,6 +24,8 @@ import shutil
 import sys
 import tempfile
 import time
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -42,6 +44,7 @@ MOST_SHOWN: Final = 20
 
 def main() -> None:
     """Run, print, write; ends the process."""
+    from simulation.totals import write_tables
     from tests.reliability import network
     from tests.reliability.chaos import Run, carry_out_run
     from tests.reliability.dead_letters import DeadLetterRun, carry_out_dead_letters
@@ -67,9 +70,11 @@ def main() -> None:
     parser.add_argument("--schedules", type=int, default=0, metavar="MESSAGES")
     parser.add_argument("--cuts", type=int, default=0, help="losses of power, while messages expire")
     parser.add_argument("--damages", type=int, default=0, help="damages of a node's data, while messages expire")
+    parser.add_argument("--between", default="0.5,5", help="seconds of calm between faults, least and most")
     parser.add_argument("--nodes", type=int, default=3, help="with three replicas of each shard")
     parser.add_argument("--moves", action="store_true", help="queues move to other shards all the while")
     parser.add_argument("--write", type=Path, help="Markdown file whose figures are replaced")
+    parser.add_argument("--totals", type=Path, help="file of totals to which this run is added")
     arguments = parser.parse_args()
     try:
         usual = kinds_of([POWER]) if arguments.cuts else kinds_of([DAMAGE]) if arguments.damages else USUAL
@@ -85,13 +90,14 @@ def main() -> None:
             sys.exit(f"no partitions on this machine: {reason}")
         print(f"Without partitions: {reason}", flush=True)
         kinds = [kind for kind in kinds if KINDS[kind][0] not in (PARTITION, JEPSEN)]
+    least_s, most_s = (float(each) for each in arguments.between.split(","))
     folder = Path(tempfile.mkdtemp(prefix="mayfly-chaos-"))
     run: Run
     hits = arguments.cuts or arguments.damages
     if arguments.schedules:
         run = waiting = ScheduleRun(
             arguments.seed, 0, kinds, arguments.rate, nodes=arguments.nodes, moves=arguments.moves,
-            messages=arguments.schedules,
+            messages=arguments.schedules, between_s=(least_s, most_s),
         )
         begin(f"{waiting.messages} messages that wait", run, folder)
         carry_out_schedules(waiting, folder)
@@ -99,7 +105,7 @@ def main() -> None:
     elif arguments.dead_letters or hits:
         run = dead = DeadLetterRun(
             arguments.seed, 0, kinds, arguments.rate, least_faults=hits, nodes=arguments.nodes,
-            moves=arguments.moves, messages=arguments.dead_letters,
+            moves=arguments.moves, messages=arguments.dead_letters, between_s=(least_s, most_s),
         )
         begin(f"{dead.messages} dead letters, {hits} faults at least", run, folder)
         carry_out_dead_letters(dead, folder)
@@ -108,7 +114,7 @@ def main() -> None:
     else:
         run = Run(
             arguments.seed, 60 * arguments.minutes, kinds, arguments.rate, nodes=arguments.nodes,
-            moves=arguments.moves,
+            moves=arguments.moves, between_s=(least_s, most_s),
         )
         begin(f"{arguments.minutes:g} minutes", run, folder)
         carry_out_run(run, folder)
@@ -116,6 +122,10 @@ def main() -> None:
     print("\n" + text, flush=True)
     if arguments.write is not None:
         replace_figures(arguments.write, target, text)
+    if arguments.totals is not None:
+        add_to_totals(arguments.totals, target, [run])
+        if arguments.write is not None:
+            write_tables(arguments.totals, arguments.write)
     if run.violations:
         sys.exit(f"{len(run.violations)} promises were broken; data, logs and history.txt in {save(run, folder)}")
     shutil.rmtree(folder)
@@ -216,6 +226,19 @@ def replace_figures(file: Path, target: str, text: str) -> None:
     if not found:
         sys.exit(f"{file} has no lines {begin_mark!r} and {end_mark!r}")
     file.write_text(f"{before}{begin_mark}\n{text}\n{end_mark}{after}", encoding="utf-8")
+
+
+def add_to_totals(file: Path, target: str, runs: Sequence[Run]) -> None:
+    """Add runs of a Makefile's target to a file of totals."""
+    from simulation.node.history import CONFIRMED
+    from simulation.totals import add_real
+    from tests.reliability.figures import nodes_killed
+
+    for run in runs:
+        assert run.clients is not None
+        kinds = Counter(fault.kind for fault in run.faults)
+        confirmed = sum(each.outcome == CONFIRMED for each in run.clients.history.publishes.values())
+        add_real(file, target, kinds, nodes_killed(run.faults), confirmed, len(run.violations))
 
 
 def save(run: Run, folder: Path) -> Path:

@@ -116,14 +116,16 @@ def row_of(jepsen: JepsenRun, run: Run) -> str:
 
 def main() -> None:
     """Run all, print, write; ends the process."""
+    from simulation.totals import write_tables
     from tests.reliability import network
-    from tests.reliability.run_chaos import replace_figures, save
+    from tests.reliability.run_chaos import add_to_totals, replace_figures, save
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=180.0, help="of each run")
     parser.add_argument("--only", default="", help="runs with this in their names")
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
     parser.add_argument("--write", type=Path, help="Markdown file whose figures are replaced")
+    parser.add_argument("--totals", type=Path, help="file of totals to which each run is added")
     arguments = parser.parse_args()
     chosen = [each for each in RUNS if arguments.only in each.name]
     if not chosen:
@@ -138,6 +140,8 @@ def main() -> None:
         print(f"{jepsen.name}, seed {arguments.seed}; data in {folder}", flush=True)
         run = carry_out(jepsen, arguments.seed, arguments.seconds, folder)
         build = run.build
+        if arguments.totals is not None:
+            add_to_totals(arguments.totals, TARGET, [run])
         rows.append(row_of(jepsen, run))
         print(rows[-1], flush=True)
         if run.violations:
@@ -157,6 +161,8 @@ def main() -> None:
     print("\n" + text, flush=True)
     if arguments.write is not None:
         replace_figures(arguments.write, TARGET, text)
+        if arguments.totals is not None:
+            write_tables(arguments.totals, arguments.write)
     if broken:
         sys.exit(f"promises were broken in {broken} of {len(chosen)} runs")
 

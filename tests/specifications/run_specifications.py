@@ -16,6 +16,8 @@ sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 from tests.specifications import tlc
 from tests.specifications.models import MODELS, MUTANTS, check, check_mutant
+from tests.specifications.node_runs import BROKEN_NODES, LEASES, OUTBOXES, refusal
+from tests.specifications.node_runs import judge as judge_nodes
 from tests.specifications.raft_runs import BROKEN, NOT_REFUSED, judge, refusals
 
 BATCH = 20
@@ -37,6 +39,23 @@ def traces(runs: int, steps: int) -> bool:
         done = f"{lines} states in {seconds:.0f} s, {refused} batches refused"
         print(f"runs of seeds 1 to {seeds[-1]}: {done}", flush=True)
     return not refused
+
+
+def nodes(runs: int) -> bool:
+    """Shards of whole nodes, and broken ones. Whether all were as they are to be."""
+    sound = True
+    for traced, seeds in ((LEASES, range(1, runs + 1)), (OUTBOXES, range(1, runs // 10 + 2))):
+        with tempfile.TemporaryDirectory() as folder:
+            answer = judge_nodes(Path(folder), traced, seeds)
+        sound = sound and answer.is_complete
+        found = "allowed" if answer.is_complete else f"{answer.violated or 'TLC failed'}\n{answer.last_lines}"
+        print(f"{traced.about} of seeds 1 to {seeds[-1]}: {answer.states} states: {found}", flush=True)
+    for broken in BROKEN_NODES:
+        with tempfile.TemporaryDirectory() as folder:
+            refused = refusal(Path(folder), broken)
+        sound = sound and bool(refused)
+        print(f"{broken}: {f'refused at {refused[0][1]}' if refused else 'ALLOWED'}", flush=True)
+    return sound
 
 
 def broken_groups() -> bool:
@@ -84,7 +103,8 @@ def main() -> int:
     if reason:
         print(f"The specifications can't be checked: {reason}", file=sys.stderr)
         return 2
-    done = [models(), mutants(), broken_groups(), traces(arguments.runs, arguments.steps)]
+    done = [models(), mutants(), broken_groups(), nodes(min(arguments.runs, 100))]
+    done.append(traces(arguments.runs, arguments.steps))
     return 0 if all(done) else 1
 
 

@@ -1,0 +1,145 @@
+"""Runs of whole simulated nodes, recorded and given to TLC with the specification of what their shards do."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.bugs.bug import ROOT, Bug, broken_source
+from tests.bugs.queue_bugs import QUEUE_BUGS
+from tests.bugs.time_bugs import TIME_BUGS
+from tests.specifications import tlc
+from tests.specifications.raft_runs import LONGEST_S, SPECIFICATIONS
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """What is recorded of nodes, and what it is held against."""
+
+    folder: str
+    module: str
+    about: str
+    """For `record_nodes.py`."""
+
+    @property
+    def config(self) -> str:
+        """Follows all lines."""
+        return f"{self.module}.cfg"
+
+    @property
+    def refusals(self) -> str:
+        """Tells the lines that are refused."""
+        return f"{self.module}Refusals.cfg"
+
+
+LEASES = Traced("lease", "LeaseTrace", "leases")
+OUTBOXES = Traced("outbox", "OutboxTrace", "outboxes")
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenNodes:
+    """Runs of a broken source, and the line at which the specification refuses one of them."""
+
+    traced: Traced
+    bug: Bug
+    seeds: tuple[int, ...]
+    at: str
+
+    def __str__(self) -> str:
+        return self.bug.name
+
+
+def _planted(bugs: Sequence[Bug], name: str) -> Bug:
+    return next(bug for bug in bugs if bug.name == name)
+
+
+def _own(name: str, path: str, before: str, after: str) -> Bug:
+    """A bug for the specification alone."""
+    return Bug(name, path, before, after, "", "")
+
+
+_LEASE = "node/shard/lease.py"
+BROKEN_LEASES = [
+    BrokenNodes(LEASES, _planted(TIME_BUGS, "ends a lease without a second look"), (1, 2, 3), "end"),
+    BrokenNodes(LEASES, _planted(TIME_BUGS, "charges an outage to leases"), (1,), "enter"),
+    BrokenNodes(LEASES, _planted(TIME_BUGS, "ends leases by the wall clock"), (1,), "enter"),
+    BrokenNodes(
+        LEASES,
+        _own(
+            "a use does not begin the lease anew", _LEASE,
+            "        self.epoch += 1\n        self.started_ms = led_ms\n", "        self.epoch += 1\n",
+        ),
+        (5, 6, 7, 8), "renew",
+    ),
+]  # fmt: skip
+
+_DEAD_LETTERS, _OUTBOX = "node/shard/dead_letters.py", "node/shard/outbox.py"
+BROKEN_OUTBOXES = [
+    BrokenNodes(OUTBOXES, _planted(QUEUE_BUGS, "moves a dead letter twice"), (214,), "take"),
+    BrokenNodes(
+        OUTBOXES,
+        _own("takes an item after a gap", _DEAD_LETTERS, "    if first_sequence > highest + 1:\n", "    if False:\n"),
+        (101, 289), "take",
+    ),
+    BrokenNodes(
+        OUTBOXES,
+        _own(
+            "a lane begins anew when it is empty", _OUTBOX, "        lane.first_sequence += 1\n",
+            "        lane.first_sequence = lane.first_sequence + 1 if lane.items else 1\n",
+        ),
+        (1, 2), "put",
+    ),
+    BrokenNodes(
+        OUTBOXES,
+        _own(
+            "forgets an item more than has arrived", _DEAD_LETTERS, "lane.first_sequence <= up_to:",
+            "lane.first_sequence <= up_to + 1:",
+        ),
+        (1, 2), "settle",
+    ),
+]  # fmt: skip
+
+BROKEN_NODES = [*BROKEN_LEASES, *BROKEN_OUTBOXES]
+
+
+def record(traced: Traced, seeds: Sequence[int], module: Path, source: Path = ROOT) -> None:
+    """Write a module with these seeds, run with the sources of a folder."""
+    environment = {**os.environ, "PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"}
+    program = source / "tests" / "specifications" / "record_nodes.py"
+    ran = subprocess.run(
+        [sys.executable, "-P", program, traced.about, ",".join(map(str, seeds)), module],
+        cwd=source, env=environment, capture_output=True, text=True, check=False, timeout=LONGEST_S,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+
+
+def judge(folder: Path, traced: Traced, seeds: Sequence[int]) -> tlc.Answer:
+    """Record runs of the sources as they are, and follow each in the specification."""
+    _prepare(folder, traced)
+    record(traced, seeds, folder / "Recorded.tla")
+    return tlc.check(folder, traced.module, traced.config, LONGEST_S)
+
+
+def refusal(folder: Path, broken: BrokenNodes) -> list[tuple[int, str]]:
+    """Record runs of a broken source: which of them, and at which action the specification refuses them."""
+    _prepare(folder, broken.traced)
+    source = folder / "source"
+    source.mkdir()
+    broken_source(broken.bug, source)
+    record(broken.traced, broken.seeds, folder / "Recorded.tla", source)
+    shutil.rmtree(source)
+    answer = tlc.check(folder, broken.traced.module, broken.traced.refusals, LONGEST_S, ("-deadlock",))
+    assert answer.is_complete or answer.violated, answer.last_lines
+    told = [line.strip("<>").split(", ") for line in answer.told]
+    found = [(int(run), action.strip('"')) for _, run, _, action in told]
+    return found + ([(0, answer.violated)] if answer.violated else [])
+
+
+def _prepare(folder: Path, traced: Traced) -> None:
+    for file in (SPECIFICATIONS / traced.folder).iterdir():
+        shutil.copy(file, folder)

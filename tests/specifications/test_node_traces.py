@@ -1,0 +1,39 @@
+"""What shards of whole simulated nodes do is what the specifications allow, and what broken ones do is not (RULES L2 to
+L8 by specifications/lease, D6 to D8 by specifications/outbox)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.specifications import tlc
+from tests.specifications.node_runs import BROKEN_NODES, LEASES, OUTBOXES, BrokenNodes, Traced, judge, record, refusal
+
+NEEDS_TLC = pytest.mark.skipif(bool(tlc.why_not()) and not tlc.DEMANDED, reason=tlc.why_not())
+
+
+@pytest.mark.slow
+@NEEDS_TLC
+@pytest.mark.parametrize(
+    ("traced", "seeds", "least_states"), [(LEASES, range(1, 41), 2_000), (OUTBOXES, range(1, 7), 2_500)]
+)
+def test_the_specification_allows_what_nodes_do(
+    traced: Traced, seeds: range, least_states: int, tmp_path: Path
+) -> None:
+    answer = judge(tmp_path, traced, seeds)
+    assert answer.is_complete, answer.last_lines
+    assert answer.states > least_states
+
+
+@pytest.mark.slow
+@NEEDS_TLC
+@pytest.mark.parametrize("broken", BROKEN_NODES, ids=str)
+def test_the_specification_refuses_what_broken_nodes_do(broken: BrokenNodes, tmp_path: Path) -> None:
+    assert {action for _, action in refusal(tmp_path, broken)} == {broken.at}
+
+
+def test_a_run_is_recorded_with_uses_decisions_and_ends(tmp_path: Path) -> None:
+    record(LEASES, range(1, 5), tmp_path / "Leases.tla")
+    text = (tmp_path / "Leases.tla").read_text()
+    assert all(f'<<"{name}",' in text for name in ("enter", "create", "renew", "decide", "end"))
