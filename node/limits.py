@@ -52,6 +52,13 @@ LARGE_PUBLISHES_BYTES: Final = 32 * MIB
 """Of that so much is under way from one node at a time, or one message: two of 16 MiB, so that one that waits for a
 shard without a leader does not stop all others."""
 
+LARGE_TRANSFERS_BYTES: Final = 16 * MIB
+"""Of large dead letters, and of large messages of queues that move, so much is on its way to other shards from one node
+at a time, or one: it is in memory meanwhile, and others' messages go between its pieces."""
+
+LARGE_TRANSFERS_STUCK_BYTES: Final = 64 * MIB
+"""The same with what is on its way to shards that have no leader, which may take long."""
+
 # --- shards ----------------------------------------------------------------------------------------------
 
 SHARDS: Final = 1024
