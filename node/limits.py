@@ -52,12 +52,10 @@ LARGE_PUBLISHES_BYTES: Final = 32 * MIB
 """Of that so much is under way from one node at a time, or one message: two of 16 MiB, so that one that waits for a
 shard without a leader does not stop all others."""
 
-LARGE_TRANSFERS_BYTES: Final = 16 * MIB
-"""Of large dead letters, and of large messages of queues that move, so much is on its way to other shards from one node
-at a time, or one: it is in memory meanwhile, and others' messages go between its pieces."""
-
-LARGE_TRANSFERS_STUCK_BYTES: Final = 64 * MIB
-"""The same with what is on its way to shards that have no leader, which may take long."""
+LARGE_TRANSFERS_BYTES: Final = 64 * MIB
+"""Of large dead letters, and of large messages of queues that move, one is on its way to another shard from a node at a
+time, and beside it those whose shards have lost their leader, which are in memory for as long: together so much, or
+one."""
 
 # --- shards ----------------------------------------------------------------------------------------------
 

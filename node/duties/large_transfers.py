@@ -1,15 +1,14 @@
-"""Large items of lanes on their way to other shards in pieces: few at a time, one after the other (pure).
+"""Large items of lanes on their way to other shards in pieces: from one node one after the other (pure).
 
-They go by this node's sessions (`cluster.group.pieces`), which see to it that they come whatever leaders do. So what is
-bounded here is what their bodies take of this node's memory, and of the others' patience: a shard takes one at a time
-from a node, and all together so many octets. What waits for a shard without a leader does not hold up the others (RULES
-D8), up to another bound.
+They go by this node's sessions (`cluster.group.pieces`), which see to it that they come whatever leaders do. What is
+bounded here is what their bodies take of this node's memory, and of others' patience. What waits for a shard without a
+leader does not hold up the others (RULES D8).
 """
 
 from collections.abc import Callable
 from typing import Final
 
-from mayfly.node.limits import LARGE_TRANSFERS_BYTES, LARGE_TRANSFERS_STUCK_BYTES
+from mayfly.node.limits import LARGE_TRANSFERS_BYTES
 
 ASKS_AGAIN_WITHIN_MS: Final = 250
 """Who stands in line and has not asked for so long has gone away."""
@@ -55,11 +54,10 @@ class LargeTransfers:
         return shard not in self._under_way and self._leader_of(shard) != 0
 
     def _has_room(self, size_bytes: int) -> bool:
-        """One alone may be larger than the bounds."""
-        moving = sum([octets for shard, octets in self._under_way.items() if self._leader_of(shard)])
-        if moving and moving + size_bytes > LARGE_TRANSFERS_BYTES:
+        """One goes at a time, which may be of any size, and others only beside those that are stuck."""
+        if any(self._leader_of(shard) for shard in self._under_way):
             return False
-        return not self._under_way or sum(self._under_way.values()) + size_bytes <= LARGE_TRANSFERS_STUCK_BYTES
+        return not self._under_way or sum(self._under_way.values()) + size_bytes <= LARGE_TRANSFERS_BYTES
 
     def _is_next(self, asking: tuple[int, int], now_ms: int) -> bool:
         """Whether nobody who could go has waited longer."""
