@@ -262,7 +262,9 @@ class ShardDuties:
             size += death.message.content_length
             if death.reason in RECORDS:
                 size -= death.message.body_length  # It goes into no record.
-            if size >= TRANSFER_BYTES or turns.is_over or large is not None:
+            if large is not None:
+                size = TRANSFER_BYTES  # It goes alone.
+            if size >= TRANSFER_BYTES or turns.is_over:
                 is_full = True
                 break
         if decisions:

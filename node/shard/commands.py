@@ -524,9 +524,11 @@ def check_without_body(data: bytes, start: int, end: int) -> None:
         if data[position] in (PUBLISH, PUBLISH_LATER, PUBLISH_KEPT):
             stop = end_of(data, position)
             body_length = PUBLISH_HEAD.unpack_from(data, position)[4]
-        else:
+        elif position == start:
             body_at, body_length = _body_of_letter(data, position)
             stop = body_at + body_length
+        else:
+            raise ShardError(f"command {data[position]} at {position} where a publish was guarded")
     except (IndexError, StructError) as error:
         raise ShardError(f"batch from {start} to {end} in an entry of {len(data)} bytes: {error}") from error
     if stop != end or stop - body_length > len(data):

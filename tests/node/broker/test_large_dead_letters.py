@@ -12,6 +12,7 @@ from mayfly.cluster.group.pieces import PIECE_BYTES, PIECES_UNDER_WAY
 from mayfly.cluster.versions import LEVEL_LARGE_DEAD_LETTERS, LEVELS, VersionRange
 from tests.node.broker.test_in_pieces import BODY, OVERHEAD_BYTES, SHARDS, Measured, shards_of_queues
 from tests.node.broker.three_brokers import start_anew
+from tests.node.readings import statistics_of
 
 OLDER = VersionRange(LEVELS.lowest, LEVEL_LARGE_DEAD_LETTERS - 1)
 TTL_MS = 1000
@@ -60,9 +61,8 @@ class Dying(Measured):
         return [bytes(client.get(name).body) for _ in range(self.messages_in(name))]
 
     def refused(self) -> int:
-        return sum(
-            shard.statistics().refused_transfers for node in self.nodes.values() for shard in node.engine.shards.values()
-        )
+        shards = [shard for node in self.nodes.values() for shard in node.engine.shards.values()]
+        return sum(statistics_of(shard).refused_transfers for shard in shards)
 
 
 def test_d6_no_write_frame_or_entry_has_more_than_some_pieces_of_a_large_dead_letter() -> None:
@@ -91,7 +91,7 @@ def test_d6_in_its_own_shard_a_large_dead_letter_is_not_written_again() -> None:
     assert here, "a queue of the same shard"
     for number in range(SHARDS):
         if f"large{number}" not in here:
-            brokers.publisher.send(1, commands.Queue.Unbind(f"large{number}", 0, f"large{number}", "amq.fanout"))
+            brokers.publisher.send(1, commands.Queue.Unbind(queue=f"large{number}", exchange="amq.fanout"))
     brokers.settle()
     brokers.publish_dying(BODY)
     brokers.count()
