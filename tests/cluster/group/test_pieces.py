@@ -352,9 +352,14 @@ def test_what_borrows_from_an_entry_in_which_nothing_lives_is_no_command() -> No
     """It was applied before: then what it takes is alive elsewhere, and its body may be gone."""
     it = replica()
     applied_in_pieces(it, COMMAND)
+    whole = entry(batch(4, b"".join(encode_large(COMMAND, 1, 2, 20))))
+    it.apply(6, whole)
     released = it.take_released()
-    it.apply(6, entry(borrowing(encode_large(KEEP, 1, 2, 20)[0], 5, ITS_REST, 20)))
-    assert sorted([*released, *it.take_released()]) == [3, 4, 5, 6]
+    for number, (index, start) in enumerate(((5, ITS_REST), (6, len(whole) - 20))):
+        it.apply(7 + number, entry(borrowing(encode_large(KEEP, 1, 3, 20)[0], index, start, 20)))
+        released += it.take_released()
+    assert isinstance(it.machine, ChainMachine) and it.machine.counters == {1: 2}
+    assert sorted(released) == [3, 4, 5, 6, 7, 8]
     assert list(it.state_entries()) == [] and not it.pieces
 
 
