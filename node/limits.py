@@ -52,6 +52,11 @@ LARGE_PUBLISHES_BYTES: Final = 32 * MIB
 """Of that so much is under way from one node at a time, or one message: two of 16 MiB, so that one that waits for a
 shard without a leader does not stop all others."""
 
+LARGE_TRANSFERS_BYTES: Final = 64 * MIB
+"""Of large dead letters, and of large messages of queues that move, one is on its way to another shard from a node at a
+time, and beside it those whose shards have lost their leader, which are in memory for as long: together so much, or
+one."""
+
 # --- shards ----------------------------------------------------------------------------------------------
 
 SHARDS: Final = 1024

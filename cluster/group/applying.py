@@ -12,7 +12,7 @@ from mayfly.cluster.group.clock import GroupClock
 from mayfly.cluster.group.compaction import Copying, StateSteps
 from mayfly.cluster.group.feeds import Feeds, can_resume
 from mayfly.cluster.group.own_session import OwnSession
-from mayfly.cluster.group.pieces import KIND_MASK, PIECE, WHOLE, PieceRow, Pieces
+from mayfly.cluster.group.pieces import BORROWS, KIND_MASK, LENT, PIECE, WHOLE, PieceRow, Pieces
 from mayfly.cluster.group.sessions import (
     BATCH_HEADER,
     ENTRY_HEADER,
@@ -105,7 +105,9 @@ class Applying:
         while position < end:
             kind, node, incarnation, sequence, length = BATCH_HEADER.unpack_from(data, position)
             position += BATCH_HEADER.size
-            if kind in (KIND_SESSION, KIND_FED) or kind > KIND_MASK:
+            if kind == KIND_INTERNAL | BORROWS:
+                self._run_borrowing(index, data, position, position + length)
+            elif kind in (KIND_SESSION, KIND_FED) or kind > KIND_MASK:
                 fed = kind & KIND_MASK == KIND_FED
                 row = (node, incarnation, sequence)
                 form = kind & ~KIND_MASK
@@ -188,6 +190,23 @@ class Applying:
         if self._trace is not None:
             self._trace(f"group {self._group}: a batch of session {session} is of the unknown form {form}")
         return None
+
+    def _run_borrowing(self, index: int, data: bytes, start: int, end: int) -> None:
+        """A command of the leader whose body stands in another entry. If nothing of that is alive any more, the command
+        was applied before: it takes what is alive somewhere else."""
+        fault = "something follows it" if end != len(data) else ""
+        if not fault and end - start < LENT.size:
+            fault = "it is too short"
+        if not fault:
+            entry, at, length = LENT.unpack_from(data, start)
+            if entry not in self.machine.live_entries():
+                return
+            if self.pieces.borrow(index, entry, at, length):
+                self._run(None, start + LENT.size, end + length)
+                return
+            fault = f"entry {entry} has no such octets"
+        if self._trace is not None:
+            self._trace(f"group {self._group}: what borrows its body in entry {index} is passed over: {fault}")
 
     def _run(self, session: SessionKey | None, start: int, end: int) -> Sequence[object] | None:
         """Commands of one batch, and their answers; None if it was cut short by bytes that are not a command (a

@@ -17,6 +17,7 @@ from mayfly.cluster.group.clock import GroupClock, MemberClocks
 from mayfly.cluster.group.feeds import Feeds
 from mayfly.cluster.group.log_upkeep import LogUpkeep
 from mayfly.cluster.group.own_session import OwnSession, close_batch
+from mayfly.cluster.group.pieces import BORROWS, ITS_REST, LENT
 from mayfly.cluster.group.proposals import Proposals
 from mayfly.cluster.group.reads import Reads
 from mayfly.cluster.group.rebuilding import Rebuild
@@ -241,6 +242,16 @@ class Group:
         if not self.leads:
             return False
         self.take_proposal(encode_batch(KIND_INTERNAL, 0, 0, 0, commands))
+        return True
+
+    def propose_borrowing(self, command: bytes, index: int, start: int, length: int) -> bool:
+        """The same for one command without its body, which are so many octets of the payload of the entry at `index`,
+        from `start` on: it is not written again. Nothing is done if nothing of that entry is alive any more when the
+        command is applied. From `cluster.versions.LEVEL_LARGE_DEAD_LETTERS` on."""
+        if not self.leads:
+            return False
+        lent = LENT.pack(index, ITS_REST if self.log.is_elsewhere(index, start) else start, length)
+        self.take_proposal(encode_batch(KIND_INTERNAL | BORROWS, 0, 0, 0, lent + command))
         return True
 
     def propose_close(self, session: SessionKey) -> None:

@@ -70,9 +70,11 @@ class OwnSession:
         """Commands for the group; see `SessionSender.add`."""
         self.sender.add(parts, size_bytes, answers, waiter, hurried)
 
-    def give_large(self, parts: list[bytes], size_bytes: int, answers: bool, waiter: Waiter | None) -> None:
+    def give_large(
+        self, parts: list[bytes], size_bytes: int, answers: bool, waiter: Waiter | None, counts: bool
+    ) -> None:
         """A command with a large body for the group; see `SessionSender.add_large`."""
-        self.sender.add_large(parts, size_bytes, answers, waiter)
+        self.sender.add_large(parts, size_bytes, answers, waiter, counts)
 
     def route(self, leader: int, term: int, now_ms: int) -> list[bytes]:
         """Batches that go to the group's leader now."""

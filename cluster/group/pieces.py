@@ -14,9 +14,17 @@ live as long as that one does. Sessions see to it that each piece counts once, a
 WHOLE has come, its pieces are forgotten, and whoever gave them gives all of them again in the next one.
 
 From `cluster.versions.LEVEL_PIECES` on.
+
+What a leader gives by itself may end in a body that stands in the log already, for it is an earlier command's. Then its
+batch says where (`BORROWS`), and its entry has the same pieces as the other one: nothing is written twice.
+
+    entry 15  BORROWS  the rest of entry 10: a command without its body
+
+From `cluster.versions.LEVEL_LARGE_DEAD_LETTERS` on.
 """
 
 from collections.abc import Callable, Collection, Iterable
+from struct import Struct
 from typing import Final
 
 from mayfly.cluster.log.group_log import Piece
@@ -25,7 +33,16 @@ PIECE: Final = 0x10
 WHOLE: Final = 0x20
 """Added to the kind of a batch of a session: what of a large command it has."""
 
+BORROWS: Final = 0x40
+"""Added to the kind of an internal batch: its commands are behind a `LENT`, and their body stands where that says."""
+
 KIND_MASK: Final = 0x0F
+
+LENT: Final = Struct("<QQQ")
+"""The entry that has a body, where it begins there, or ITS_REST, and its octets."""
+
+ITS_REST: Final = 0
+"""It is all that the other entry has elsewhere."""
 
 PIECE_BYTES: Final = 512 * 1024
 """Of a body in one batch. A megabyte takes a disk 5 to 15 ms where a small write takes 1 or 2, and a network of
@@ -74,6 +91,21 @@ class Pieces:
         self.rests[index] = rest
         self._fresh.append(index)
         return sum([length for _, _, length in rest])
+
+    def borrow(self, index: int, entry: int, start: int, length: int) -> bool:
+        """The rest of the entry at `index` is what stands in another one, which is alive (see LENT); False if that has
+        no such octets."""
+        if start == ITS_REST:
+            rest = list(self.rests.get(entry, ()))
+            if not rest or sum([octets for _, _, octets in rest]) != length:
+                return False
+        else:
+            rest = [(entry, start, length)]
+        for at, _, _ in rest:
+            self.held[at] = self.held.get(at, 0) + 1
+        self.rests[index] = rest
+        self._fresh.append(index)
+        return True
 
     def forget(self, node: int) -> None:
         """The session of this node is over."""
@@ -145,10 +177,11 @@ class Pieces:
 class LargeCommand:
     """The other end: a command on its way in pieces. `behind`: how many batches go before its WHOLE."""
 
-    __slots__ = ("answers", "applied_bytes", "behind", "body", "cut_bytes", "head", "head_bytes", "waiter")
+    __slots__ = ("answers", "applied_bytes", "behind", "body", "counts", "cut_bytes", "head", "head_bytes", "waiter")
 
     def __init__(
-        self, head: list[bytes], body: bytes, answers: bool, waiter: Callable[[object], None] | None, behind: int
+        self, head: list[bytes], body: bytes, answers: bool, waiter: Callable[[object], None] | None, behind: int,
+        counts: bool,
     ) -> None:
         self.head = head
         self.head_bytes = sum(map(len, head))
@@ -156,6 +189,8 @@ class LargeCommand:
         self.answers = answers
         self.waiter = waiter
         self.behind = behind
+        self.counts = counts
+        """Whether it is part of the session's backlog, `SessionSender.pending_bytes`."""
         self.cut_bytes = 0
         """Of the body, in batches of this session."""
         self.applied_bytes = 0

@@ -1,6 +1,6 @@
 """What has gathered on a leader for its next entry, and which nodes want to hear at once of its commit (pure)."""
 
-from mayfly.cluster.group.pieces import WHOLE
+from mayfly.cluster.group.pieces import BORROWS, WHOLE
 
 
 class Proposals:
@@ -21,7 +21,7 @@ class Proposals:
 
     def in_entries(self, most_bytes: int) -> list[list[bytes]]:
         """In order, as many for each entry as fit; one that is larger is an entry of its own. Nothing follows a WHOLE
-        in its entry (`cluster.group.pieces`)."""
+        or what BORROWS in its entry (`cluster.group.pieces`)."""
         start, gathered = 0, self.gathered
         entries: list[list[bytes]] = []
         while start < len(gathered):
@@ -30,7 +30,7 @@ class Proposals:
                 size += len(gathered[end])
                 end += 1
                 last = gathered[end - 1]
-                if last and last[0] & WHOLE:
+                if last and last[0] & (WHOLE | BORROWS):
                     break
             entries.append(gathered[start:end])
             start = end

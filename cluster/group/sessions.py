@@ -17,7 +17,7 @@ This module has the three pure parts: the layout of an entry's payload, the repl
     payload  = version u8, time_ms u64, led_ms u64, batch*
     batch    = kind u8, node u32, incarnation u64, sequence u64, length u32, commands[length]
 
-The kind of a session's batch also says if it has a piece of a large command (`cluster.group.pieces`).
+The kind of a batch also says if it has a piece of a large command, or has the rest of one (`cluster.group.pieces`).
 """
 
 import struct
@@ -243,16 +243,20 @@ class SessionSender:
         if answers or waiter is not None:
             self._waiters.append((answers, waiter))
 
-    def add_large(self, parts: list[bytes], size_bytes: int, answers: bool, waiter: Waiter | None) -> None:
+    def add_large(
+        self, parts: list[bytes], size_bytes: int, answers: bool, waiter: Waiter | None, counts: bool = True
+    ) -> None:
         """One command, whose body is the last of these parts: it goes in pieces. What was given before goes before it,
-        what is given later may overtake it."""
+        what is given later may overtake it. `counts`: whether it is part of `pending_bytes`; who has bounds of his own
+        needs no other."""
         if self._parts:
             self._gathered.append((self._parts, self._size, self._waiters))
             self._parts, self._size, self._waiters = [], 0, []
             self._hurried, self.held_until_ms = False, NOT_HELD
         behind = self._closed_batches + len(self._gathered)
-        self._large.append(LargeCommand(parts[:-1], parts[-1], answers, waiter, behind))
-        self.pending_bytes += size_bytes
+        self._large.append(LargeCommand(parts[:-1], parts[-1], answers, waiter, behind, counts))
+        if counts:
+            self.pending_bytes += size_bytes
 
     def _may_cut(self) -> bool:
         """Whether a batch of a large command may go."""
@@ -369,7 +373,8 @@ class SessionSender:
         """This batch was applied, and is answered: its waiters, in order of their commands."""
         batch = self._unapplied.popleft()
         assert batch.sequence == sequence, f"batch {sequence} applied, {batch.sequence} expected"
-        self.pending_bytes -= batch.size_bytes
+        if batch.large is None or batch.large.counts:
+            self.pending_bytes -= batch.size_bytes
         if batch.large is None:
             self.applied_batches += 1
         else:
@@ -425,7 +430,8 @@ class SessionSender:
                 begun.append(large)
         self._large = deque(begun + [large for large in self._large if large not in begun])
         for large in self._large:
-            self.pending_bytes += large.applied_bytes
+            if large.counts:
+                self.pending_bytes += large.applied_bytes
             large.cut_bytes = large.applied_bytes = 0
         self._unapplied = unapplied
         self._large_under_way = 0

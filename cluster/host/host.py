@@ -421,11 +421,17 @@ class Host:
         self._dirty[id] = None
 
     def submit_large(
-        self, id: int, parts: list[bytes], size_bytes: int, answers: bool, waiter: Callable[[object], None] | None
+        self,
+        id: int,
+        parts: list[bytes],
+        size_bytes: int,
+        answers: bool,
+        waiter: Callable[[object], None] | None,
+        counts: bool = True,
     ) -> None:
         """One command of this node's session with a group, whose body is the last of these parts: it goes in pieces.
         From `cluster.versions.LEVEL_PIECES` on; see `SessionSender.add_large`."""
-        self.sessions[id].give_large(parts, size_bytes, answers, waiter)
+        self.sessions[id].give_large(parts, size_bytes, answers, waiter, counts)
         self._dirty[id] = None
 
     def hurry(self, id: int) -> None:
@@ -443,6 +449,11 @@ class Host:
         """Commands of the leader of group `id`, which must be here; False if it is not."""
         self._dirty[id] = None
         return self.groups[id].propose_internal(commands)
+
+    def propose_borrowing(self, id: int, command: bytes, index: int, start: int, length: int) -> bool:
+        """The same for one command whose body stands in the group's log; see `Group.propose_borrowing`."""
+        self._dirty[id] = None
+        return self.groups[id].propose_borrowing(command, index, start, length)
 
     def send_internal(self, id: int, batch: bytes, unordered: bool = False) -> bool:
         """An encoded internal batch for a group's leader, wherever it is; False if none is known. It may get lost. For

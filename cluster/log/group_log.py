@@ -221,6 +221,21 @@ class GroupLog:
             return self._join(index)
         return self._own_data(index)
 
+    def head(self, index: int) -> bytes:
+        """The payload of an entry as far as it stands in that entry itself."""
+        return self._entry(index).data
+
+    def is_elsewhere(self, index: int, start: int) -> bool:
+        """Whether the payload of an entry goes on in others from there on."""
+        return index in self.rests and start >= len(self._own_data(index))
+
+    def octets(self, index: int, start: int, length: int) -> bytes:
+        """Of the payload of an entry so many octets, which stand in the entry itself or are all that stands elsewhere.
+        They are not kept: for who needs much, once."""
+        if not self.is_elsewhere(index, start):
+            return self._own_data(index)[start : start + length]
+        return b"".join([memoryview(self._own_data(at))[first : first + size] for at, first, size in self.rests[index]])
+
     def _own_data(self, index: int) -> bytes:
         entry = self._cache.get(self.group, index)
         return self.reader(self.group, index).data if entry is None else entry.data

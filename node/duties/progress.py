@@ -10,10 +10,13 @@ class TargetProgress:
     """What was sent and, of lanes, settled, by sequence; and since when nothing has moved.
 
     ``wanted``: the first that the target has not, as far as is known here. ``probing``: what was sent did not arrive,
-    so one message at a time goes until one does.
+    so one message at a time goes until one does. ``large``: the last that was sent in pieces, behind which nothing goes
+    until it is there; ``large_is_under_way``: these are not all applied yet.
     """
 
-    __slots__ = ("moved_ms", "probing", "sent", "settled", "target_shard", "wanted")
+    __slots__ = (
+        "large", "large_is_under_way", "moved_ms", "probing", "sent", "settled", "target_shard", "wanted",
+    )
 
     def __init__(self, target_shard: int, wanted: int, now_ms: int) -> None:
         self.target_shard = target_shard
@@ -22,6 +25,8 @@ class TargetProgress:
         self.settled = 0
         self.moved_ms = now_ms
         self.probing = False
+        self.large = 0
+        self.large_is_under_way = False
 
     def wants(self, wanted: int, now_ms: int) -> None:
         """All before this one is there."""
@@ -29,11 +34,28 @@ class TargetProgress:
             self.wanted, self.moved_ms, self.probing = wanted, now_ms, False
 
     def is_stalled(self, now_ms: int) -> bool:
-        """Whether nothing has moved for a while."""
-        return now_ms - self.moved_ms >= AGAIN_MS
+        """Whether nothing has moved for a while. What goes in pieces is not given up: its session sees to it."""
+        return not self.large_is_under_way and now_ms - self.moved_ms >= AGAIN_MS
+
+    @property
+    def waits_for_large(self) -> bool:
+        """Whether what was sent in pieces is not known to be there."""
+        return self.large >= self.wanted
+
+    def sends_large(self, sequence: int) -> None:
+        """This one, the first that is wanted, is sent in pieces."""
+        self.sent = self.large = sequence
+        self.large_is_under_way = True
+
+    def large_was_applied(self, now_ms: int) -> None:
+        """It is there now, or was refused."""
+        self.large_is_under_way = False
+        self.moved_ms = now_ms
 
     def go_on(self, stalled: bool, now_ms: int) -> None:
         """More is to be sent; if it is stalled, or the target has more than was sent, from what is wanted on."""
         if self.sent < self.wanted - 1 or stalled:
             self.probing = self.probing or self.sent >= self.wanted
             self.sent, self.moved_ms = self.wanted - 1, now_ms
+            if stalled:
+                self.large = 0

@@ -8,7 +8,9 @@ same command from being given many times; after a while without effect it is giv
     feature level    -> RAISE_LEVEL, once the catalog has been told it
     unrouted deaths  -> ROUTE, decided with the catalog; the first of a lead after a barrier      (RULES D5, D6, D8)
     parked deaths    -> RETRY_PARKED for those that have a route since the catalog changed        (RULES D8)
+                        what is large borrows its body from the entry that has it
     lanes            -> TRANSFER to the target's shard, SETTLED once it is seen to be there       (D6, D7)
+                        what is large alone, in pieces (`node.duties.large_transfers`)
                         of a queue that has moved from here: MOVE_IN, then TRANSFER_MOVED
     tombstones       -> RemoveQueues in the catalog, then FORGET_DELETED
     cron expressions -> NEXT_TIMES for what waits to be told (`node.duties.recurrences`)  (RULES S6)
@@ -28,6 +30,7 @@ from mayfly.node.dead_letter import DeadLetterRouter, decide_due, may_go_to
 from mayfly.node.dead_letter.death_headers import PublishedContent
 from mayfly.node.dead_letter.journal import JournalRecords
 from mayfly.node.duties.contents import content_of, names_and_header_of
+from mayfly.node.duties.large_bodies import LargeBodies
 from mayfly.node.duties.lost_queues import LostQueues
 from mayfly.node.duties.port import DutyPort
 from mayfly.node.duties.progress import AGAIN_MS, TargetProgress
@@ -39,6 +42,7 @@ from mayfly.node.limits import (
     QUEUES_BURIED_PER_COMMAND,
     TRANSFER_BYTES,
 )
+from mayfly.node.numbers import is_transient
 from mayfly.node.shard import commands
 from mayfly.node.shard.consumers import NO_WINDOW, UNLIMITED
 from mayfly.node.shard.message import Message
@@ -124,10 +128,11 @@ class ShardDuties:
         give: Callable[[bytes], object],
         entry: Callable[[int], bytes],
         clock: Callable[[int], int],
+        large: LargeBodies | None = None,
     ) -> None:
         """`source` names the shard's life in transfers; it must never come again. `give(command)` takes an internal
         command for the shard itself, which may get lost; `entry(index)` is the payload of an entry in which a message
-        lives; `clock(now_ms)` is the shard's clock."""
+        lives; `clock(now_ms)` is the shard's clock. `large`: of a replicated shard."""
         self.shard: Shard = shard
         self._source = source
         self._port = port
@@ -135,6 +140,7 @@ class ShardDuties:
         self._give = give
         self._entry = entry
         self._clock = clock
+        self._large = large
         self._router = DeadLetterRouter(port.catalog)
         self._records = JournalRecords(port.catalog)
         self._lost_queues = LostQueues()
@@ -238,7 +244,13 @@ class ShardDuties:
         decisions: list[commands.RouteDecision] = []
         is_full = False
         size = 0
+        large: Message | None = None
         for death in waiting:
+            if death.reason not in RECORDS and self._is_large(death.message):
+                if decisions:
+                    is_full = True
+                    break
+                large = death.message
             decision = self._decide(death)
             if decision.outcome in _UNROUTABLE and death.sequence > self._fresh_up_to:
                 # That counts once our catalog is as new as the death: a binding may just not have arrived yet (D8).
@@ -250,13 +262,29 @@ class ShardDuties:
             size += death.message.content_length
             if death.reason in RECORDS:
                 size -= death.message.body_length  # It goes into no record.
+            if large is not None:
+                size = TRANSFER_BYTES  # It goes alone.
             if size >= TRANSFER_BYTES or turns.is_over:
                 is_full = True
                 break
         if decisions:
             self._routed_up_to = decisions[-1].sequence
-            self._give(commands.encode_route(decisions))
+            route = commands.encode_route(decisions)
+            if self._large is not None and large is not None and decisions[-1].outcome == commands.ROUTED:
+                self._large.give(route, large)
+            else:
+                self._give(route)
         return is_full or len(decisions) == len(waiting)
+
+    def _is_large(self, message: Message) -> bool:
+        """Whether its body is not written again when it is routed, and goes to other shards in pieces."""
+        return self._large is not None and self._large.has(message)
+
+    def _content(self, message: Message) -> commands.LetterContent:
+        """The content of what is to be routed; of what is large without the body."""
+        if self._large is not None and self._large.has(message):
+            return self._large.without_body(message)
+        return content_of(self._entry(message.index), message)
 
     def _may_route(self, parked: bool) -> bool:
         """Whether there is a turn to route in now. If not, the shard stands in line, to go on by itself then."""
@@ -279,12 +307,12 @@ class ShardDuties:
 
     def _decide_due(self, death: Death) -> commands.RouteDecision:
         """About what has waited for a delayed exchange (RULES S1)."""
-        original = content_of(self._entry(death.message.index), death.message)
+        original = self._content(death.message)
         vhost, exchange = death.settings.vhost, death.settings.name
         decision = decide_due(self._catalog, vhost, exchange, death.queue_id, original)
         if not decision.targets:
             return commands.RouteDecision(death.sequence, commands.DROPPED_UNROUTABLE)
-        return self._routed(death, decision.targets, decision.content)
+        return self._routed(death, decision.targets, decision.content, original.body_elsewhere)
 
     def _decide_record(self, death: Death) -> commands.RouteDecision:
         """About what is to be noted in a journal (RULES R4). Where that can't be done it is parked, or dropped, as a
@@ -317,7 +345,7 @@ class ShardDuties:
             return self._decide_due(death)
         if death.reason in RECORDS:
             return self._decide_record(death)
-        original = content_of(self._entry(death.message.index), death.message)
+        original = self._content(death.message)
         decision = self._router.decide(death.settings, original, death.reason, death.time_ms // 1000)
         if decision.cycles and death.queue_id not in self._cycles_told:
             self._cycles_told.add(death.queue_id)
@@ -331,10 +359,10 @@ class ShardDuties:
             return commands.RouteDecision(death.sequence, outcome)
         if not decision.targets:
             return commands.RouteDecision(death.sequence, commands.DROPPED_CYCLE)
-        return self._routed(death, decision.targets, decision.content)
+        return self._routed(death, decision.targets, decision.content, original.body_elsewhere)
 
     def _routed(
-        self, death: Death, targets: Sequence[QueueRecord], found: PublishedContent
+        self, death: Death, targets: Sequence[QueueRecord], found: PublishedContent, body_elsewhere: int = 0
     ) -> commands.RouteDecision:
         # One that this shard has not made yet gets a lane, as if it were in another: what waits there is not lost.
         local: list[int] = []
@@ -344,7 +372,9 @@ class ShardDuties:
                 local.append(queue.id)
             else:
                 remote.append((queue.shard, queue.id))
-        content = commands.LetterContent(found.exchange_and_key, found.header, found.body)
+        content = commands.LetterContent(
+            found.exchange_and_key, found.header, found.body, body_elsewhere=body_elsewhere
+        )
         return commands.RouteDecision(death.sequence, commands.ROUTED, local, remote, content)
 
     def _retry_parked(self, now_ms: int) -> None:
@@ -471,30 +501,57 @@ class ShardDuties:
         last = self._last_that_fits(lane, progress.target_shard, progress.wanted, now_ms)
         if progress.probing:
             last = min(last, progress.wanted)
+        in_pieces = not is_transient(progress.target_shard)
         while progress.sent < last and progress.sent - progress.wanted < DEAD_LETTERS_UNDER_WAY:
+            if progress.waits_for_large:
+                return
             items: list[tuple[Message, commands.LetterContent]] = []
             size = 0
             for message in islice(
                 lane.items, progress.sent + 1 - lane.first_sequence, last + 1 - lane.first_sequence
             ):
+                if in_pieces and self._is_large(message):
+                    if not items:
+                        self._send_large(lane, progress, message, now_ms)
+                        return
+                    break
                 items.append((message, content_of(self._entry(message.index), message)))
                 size += message.content_length
                 if size >= TRANSFER_BYTES or len(items) >= DEAD_LETTERS_PER_ENTRY:
                     break
-            command = self._encode(lane.target_queue, progress.sent + 1, items, now_ms)
-            self._port.transfer(progress.target_shard, command)
+            parts = self._encode(lane.target_queue, progress.sent + 1, items, now_ms)
+            self._port.transfer(progress.target_shard, b"".join(parts))
             progress.sent += len(items)
+
+    def _send_large(self, lane: Lane, progress: TargetProgress, message: Message, now_ms: int) -> None:
+        """Send one item in pieces, if it is what the target wants: what came too early would be refused only when all
+        of it is there. Nothing goes behind it before it has come (RULES D7)."""
+        sequence = progress.sent + 1
+        large = self._large
+        if large is None or sequence != progress.wanted or progress.large_is_under_way:
+            return
+
+        def parts() -> list[bytes]:
+            return self._encode(lane.target_queue, sequence, [(message, large.content(message))], now_ms)
+
+        def applied() -> None:
+            progress.large_was_applied(self._now_ms)
+
+        if large.transfers.give(
+            progress.target_shard, lane.target_queue, self._source, message.body_length, parts, applied, now_ms
+        ):
+            progress.sends_large(sequence)
 
     def _encode(
         self, queue_id: int, first_sequence: int, items: list[tuple[Message, commands.LetterContent]], now_ms: int
-    ) -> bytes:
-        """The command that brings these items of a lane to their queue."""
+    ) -> list[bytes]:
+        """The command that brings these items of a lane to their queue; the last part is the last body."""
         if item_kind(items[0][0]) == MANIFEST:
-            return self.shard.move_in(queue_id)
+            return [self.shard.move_in(queue_id)]
         if all(item_kind(item) == LETTER and item.ttl_ms < 0 for item, _ in items):
             letters = [content for _, content in items]
-            return commands.encode_transfer(self._source, queue_id, first_sequence, letters)
-        return commands.encode_transfer_moved(self._source, queue_id, first_sequence, self._clock(now_ms), items)
+            return commands.transfer_parts(self._source, queue_id, first_sequence, letters)
+        return commands.transfer_moved_parts(self._source, queue_id, first_sequence, self._clock(now_ms), items)
 
     def _earlier_are_through(self, queue_id: int, manifest: int, left_ms: int, now_ms: int) -> bool:
         """Whether the queue, which left at that time of the shard's clock, can be made in its new shard: how long it

@@ -17,6 +17,7 @@ from typing import Final
 
 from mayfly.cluster.group.group import Group
 from mayfly.node.duties.comparison import Comparison
+from mayfly.node.duties.large_bodies import LargeBodies
 from mayfly.node.duties.policy_duties import PolicyDuties
 from mayfly.node.duties.port import DutyPort
 from mayfly.node.duties.queue_moves import QueueMoves
@@ -41,7 +42,13 @@ class ShardLeader:
     """The leader of one shard; idle while the shard is led elsewhere."""
 
     def __init__(
-        self, shard: Shard, group: Group, port: DutyPort, give: Callable[[bytes], object], expiry_tick_ms: int
+        self,
+        shard: Shard,
+        group: Group,
+        port: DutyPort,
+        give: Callable[[bytes], object],
+        expiry_tick_ms: int,
+        large: LargeBodies | None = None,
     ) -> None:
         """`give(command)` takes an internal command for the shard, while it is led here."""
         self.shard: Shard = shard
@@ -50,7 +57,7 @@ class ShardLeader:
         self._catalog = port.catalog
         self._give = give
         self._expiry_tick_ms = expiry_tick_ms
-        self._duties = ShardDuties(shard, shard.shard_id, port, give, group.log.data, group.clock.current_ms)
+        self._duties = ShardDuties(shard, shard.shard_id, port, give, group.log.data, group.clock.current_ms, large)
         self._moves = QueueMoves(shard, port, give, group.clock.current_ms, self._duties.has_room)
         self._redrives = RedriveDuty(shard, port, give, group.log.data, group.clock.current_ms)
         self._copies = StreamCopies(shard, port, group.log.data, group.clock.current_ms)

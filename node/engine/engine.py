@@ -30,6 +30,8 @@ from mayfly.node.duties.alarms import MEMORY, Alarms
 from mayfly.node.duties.catalog_spread import CatalogSpread
 from mayfly.node.duties.distant_targets import KINDS as DISTANT_KINDS
 from mayfly.node.duties.distant_targets import DistantTargets
+from mayfly.node.duties.large_bodies import LargeBodies
+from mayfly.node.duties.large_transfers import LargeTransfers
 from mayfly.node.duties.quiet import Quiet, QuietPort
 from mayfly.node.duties.shard_leader import ShardLeader
 from mayfly.node.engine.feed_codec import ShardFeedCodec
@@ -103,6 +105,7 @@ class Engine:
         self._with_lanes: dict[int, ShardLeader] = {}
         """Those whose dead letters wait for other shards. That changes with the shard alone."""
         self.distant: DistantTargets = DistantTargets(self.shards, self.host)
+        self.large_transfers: LargeTransfers = LargeTransfers(self.host.leader_of, self._submit_large)
         self._changed: dict[int, None] = {}
         self._now_ms = 0
         self._lost_reported: set[tuple[int, int]] = set()
@@ -398,9 +401,12 @@ class Engine:
         if group != CATALOG_GROUP:
             give = partial(self.host.propose_internal, group)
             expiry_tick_ms = self._settings.expiry_tick_ms
-            self._leaders[group] = ShardLeader(
-                self.shards[group], self.host.groups[group], self, give, expiry_tick_ms
+            replica = self.host.groups[group]
+            borrow = partial(self.host.propose_borrowing, group)
+            large = LargeBodies(
+                replica.log, borrow, self.large_transfers, self.catalog, self._settings.large_body_bytes
             )
+            self._leaders[group] = ShardLeader(self.shards[group], replica, self, give, expiry_tick_ms, large)
             self._note_lanes(group)
 
     def group_given_up(self, group: int) -> None:
@@ -456,6 +462,11 @@ class Engine:
             # Dropped where it was received before, repeated until the target's replica here shows that it was.
             batch = encode_batch(KIND_INTERNAL, 0, 0, 0, command)
             self.host.send_internal(target_shard, batch, unordered=True)
+
+    def _submit_large(
+        self, shard: int, parts: list[bytes], size_bytes: int, applied: Callable[[object], None]
+    ) -> None:
+        self.host.submit_large(shard, parts, size_bytes, False, applied, counts=False)
 
     def _send_notice(self, peer: int, kind: int, data: bytes) -> None:
         self.host.send_notice(peer, kind, data, unordered=kind in streams.UNORDERED)

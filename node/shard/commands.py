@@ -14,7 +14,7 @@ from typing import Final
 from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.message import DELIVERED_ELSEWHERE, Message
 from mayfly.node.shard.outbox import LETTER, item_kind, item_priority
-from mayfly.node.shard.packing import pack_numbers
+from mayfly.node.shard.packing import NUMBER_BYTES, pack_numbers
 from mayfly.node.shard.settings import ShardQueueSettings, encode_settings
 from mayfly.node.shard.stream import Start
 
@@ -515,33 +515,69 @@ def end_of(data: bytes, position: int) -> int:
 
 
 def check_without_body(data: bytes, start: int, end: int) -> None:
-    """Raise ShardError unless one publish, of whatever kind and guarded or not, stands between ``start`` and ``end``,
-    and nothing but its body beyond ``data`` (see `cluster.group.pieces`)."""
+    """Raise ShardError unless one publish, of whatever kind and guarded or not, or one dead letter or message on its
+    way, stands between ``start`` and ``end``, and nothing but its body beyond ``data`` (see `cluster.group.pieces`)."""
     try:
         position = start
         if data[position] == PUBLISH_GUARDED:
             position += LIST_HEAD.size
-        if data[position] not in (PUBLISH, PUBLISH_LATER, PUBLISH_KEPT):
-            raise ShardError(f"command {data[position]} from {start} to {end} in an entry of {len(data)} bytes")
-        stop = end_of(data, position)
-        body_length = PUBLISH_HEAD.unpack_from(data, position)[4]
+        if data[position] in (PUBLISH, PUBLISH_LATER, PUBLISH_KEPT):
+            stop = end_of(data, position)
+            body_length = PUBLISH_HEAD.unpack_from(data, position)[4]
+        elif position == start:
+            body_at, body_length = _body_of_letter(data, position)
+            stop = body_at + body_length
+        else:
+            raise ShardError(f"command {data[position]} at {position} where a publish was guarded")
     except (IndexError, StructError) as error:
         raise ShardError(f"batch from {start} to {end} in an entry of {len(data)} bytes: {error}") from error
     if stop != end or stop - body_length > len(data):
-        raise ShardError(f"PUBLISH from {start} to {stop}, {end} expected, in an entry of {len(data)} bytes")
+        raise ShardError(f"command from {start} to {stop}, {end} expected, in an entry of {len(data)} bytes")
+
+
+def _body_of_letter(data: bytes, position: int) -> tuple[int, int]:
+    """Where the body of the ROUTE or TRANSFER of a single letter begins, and its length; ShardError for any other
+    command."""
+    kind = data[position]
+    if kind == ROUTE:
+        count: int = LIST_HEAD.unpack_from(data, position)[1]
+        position += LIST_HEAD.size
+        head = DECISION_HEAD.unpack_from(data, position)
+        lengths = head[2:5]
+        position += DECISION_HEAD.size + head[5] * NUMBER_BYTES + head[6] * NUMBER_PAIR.size
+    elif kind == TRANSFER_MOVED:
+        count = TRANSFER_MOVED_HEAD.unpack_from(data, position)[1]
+        position += TRANSFER_MOVED_HEAD.size
+        lengths = MOVED_CONTENT_HEAD.unpack_from(data, position)[2:5]
+        position += MOVED_CONTENT_HEAD.size
+    elif kind in (TRANSFER, TRANSFER_MARKED):
+        count = TRANSFER_HEAD.unpack_from(data, position)[1]
+        content = CONTENT_HEAD if kind == TRANSFER else MARKED_CONTENT_HEAD
+        position += TRANSFER_HEAD.size
+        lengths = content.unpack_from(data, position)[-3:]
+        position += content.size
+    else:
+        raise ShardError(f"command {kind} at {position} without a body")
+    if count != 1:
+        raise ShardError(f"{count} letters in a command without a body")
+    return position + lengths[0] + lengths[1], lengths[2]
 
 
 class LetterContent:
     """Content on its way in a ROUTE or TRANSFER: key, header and body as in PUBLISH. ``redelivered``, in a TRANSFER:
-    whether a delivery of it failed before it died."""
+    whether a delivery of it failed before it died. ``body_elsewhere``, in the only decision of a ROUTE: octets of a
+    body that the log has already (`cluster.group.pieces`), instead of one that is here."""
 
-    __slots__ = ("body", "exchange_and_key", "header", "redelivered")
+    __slots__ = ("body", "body_elsewhere", "exchange_and_key", "header", "redelivered")
 
-    def __init__(self, exchange_and_key: bytes, header: bytes, body: bytes, redelivered: bool = False) -> None:
+    def __init__(
+        self, exchange_and_key: bytes, header: bytes, body: bytes, redelivered: bool = False, body_elsewhere: int = 0
+    ) -> None:
         self.exchange_and_key = exchange_and_key
         self.header = header
         self.body = body
         self.redelivered = redelivered
+        self.body_elsewhere = body_elsewhere
 
 
 class RouteDecision:
@@ -580,7 +616,7 @@ def encode_route(decisions: Sequence[RouteDecision]) -> bytes:
         parts.append(
             DECISION_HEAD.pack(
                 decision.sequence, decision.outcome, len(content.exchange_and_key), len(content.header),
-                len(content.body), len(decision.local_targets), len(decision.remote_targets),
+                len(content.body) + content.body_elsewhere, len(decision.local_targets), len(decision.remote_targets),
             )
         )
         parts.append(pack_numbers(decision.local_targets))
@@ -601,6 +637,11 @@ def encode_transfer(source: int, lane: int, first_sequence: int, contents: Seque
     TRANSFER_MARKED where some are ``redelivered``: shards make such from feature level
     `cluster.versions.LEVEL_FAILED_DELIVERIES` on.
     """
+    return b"".join(transfer_parts(source, lane, first_sequence, contents))
+
+
+def transfer_parts(source: int, lane: int, first_sequence: int, contents: Sequence[LetterContent]) -> list[bytes]:
+    """The same as several parts, the last of which is the last body."""
     is_marked = any(content.redelivered for content in contents)
     parts = [
         TRANSFER_HEAD.pack(
@@ -614,7 +655,7 @@ def encode_transfer(source: int, lane: int, first_sequence: int, contents: Seque
         else:
             parts.append(CONTENT_HEAD.pack(*lengths))
         parts += (content.exchange_and_key, content.header, content.body)
-    return b"".join(parts)
+    return parts
 
 
 class MovedLease:
@@ -682,6 +723,13 @@ def encode_transfer_moved(
     them, messages of the queue with all that they are among them. Also what was due in a delayed exchange and has a
     TTL, on its way to any queue. ``time_ms``: the clock of the sending shard by which their times count, not before
     now: by what is left of it a deadline is set anew, never earlier (RULES T5)."""
+    return b"".join(transfer_moved_parts(source, lane, first_sequence, time_ms, items))
+
+
+def transfer_moved_parts(
+    source: int, lane: int, first_sequence: int, time_ms: int, items: Sequence[tuple[Message, LetterContent]]
+) -> list[bytes]:
+    """The same as several parts, the last of which is the last body."""
     parts = [TRANSFER_MOVED_HEAD.pack(TRANSFER_MOVED, len(items), source, lane, first_sequence, time_ms)]
     for item, content in items:
         kind = item_kind(item)
@@ -695,7 +743,7 @@ def encode_transfer_moved(
             )
         )
         parts += (content.exchange_and_key, content.header, content.body)
-    return b"".join(parts)
+    return parts
 
 
 def encode_transfer_copies(

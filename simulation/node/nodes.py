@@ -479,7 +479,8 @@ def _make_engine(
     )
     name = known.name or f"node-{node_id}"
     settings = EngineSettings(
-        name, profile.shards, profile.expiry_tick_ms, {}, lambda: Catalog(profile.shards), membership
+        name, profile.shards, profile.expiry_tick_ms, {}, lambda: Catalog(profile.shards), membership,
+        profile.large_body_bytes,
     )
     return Engine(
         host, settings, read_entry, EntryCache(profile.cache_bytes), random.randrange, life << 20

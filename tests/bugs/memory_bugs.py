@@ -4,6 +4,8 @@ from tests.bugs.bug import Bug
 
 _WAITING = "tests/node/broker/test_waiting_events.py::"
 _LARGE = "tests/node/broker/test_large_messages.py::"
+_LETTERS = "tests/node/broker/test_large_dead_letters.py::"
+_TRANSFERS = "tests/node/duties/test_large_transfers.py::"
 _WRITES = "tests/cluster/host/test_pending_writes.py::"
 _FULL = "tests/node/broker/test_full_disk.py::"
 
@@ -49,6 +51,38 @@ MEMORY_BUGS = [
         "                line.leave(shard_id, size_bytes)\n",
         "                line.leave(0, 0)\n",
         _LARGE + "test_one_shard_after_the_other_gets_a_large_message",
+        "assert",
+    ),
+    Bug(
+        "sends on behind a large dead letter",
+        "node/duties/shard_duties.py",
+        "            if progress.waits_for_large:\n",
+        "            if progress.wanted < 0:\n",
+        _LETTERS + "test_d7_small_and_large_dead_letters_keep_their_order_and_none_comes_too_early",
+        "would be refused before that is there",
+    ),
+    Bug(
+        "writes the body of a large dead letter again",
+        "node/duties/shard_duties.py",
+        "        return self._large is not None and self._large.has(message)\n",
+        "        return self._large is None\n",
+        _LETTERS + "test_d6_in_its_own_shard_a_large_dead_letter_is_not_written_again",
+        "Error",
+    ),
+    Bug(
+        "lets a large dead letter that is stuck hold up the others",
+        "node/duties/large_transfers.py",
+        "        if any(self._leader_of(shard) for shard in self._under_way):\n",
+        "        if self._under_way:\n",
+        _TRANSFERS + "test_d8_what_waits_for_a_leader_holds_up_nobody",
+        "assert",
+    ),
+    Bug(
+        "begins any number of large dead letters that get stuck",
+        "node/duties/large_transfers.py",
+        "sum(self._under_way.values()) + size_bytes <= LARGE_TRANSFERS_BYTES",
+        "size_bytes <= LARGE_TRANSFERS_BYTES",
+        _TRANSFERS + "test_what_is_stuck_is_bounded",
         "assert",
     ),
     Bug(

@@ -8,14 +8,16 @@ from hypothesis import strategies as st
 
 from mayfly.cluster.group.applying import Applying
 from mayfly.cluster.group.own_session import OwnSession
-from mayfly.cluster.group.pieces import PIECE, PIECES_UNDER_WAY, WHOLE, Pieces
+from mayfly.cluster.group.pieces import BORROWS, ITS_REST, LENT, PIECE, PIECES_UNDER_WAY, WHOLE, Pieces
 from mayfly.cluster.group.proposals import Proposals
 from mayfly.cluster.group.sessions import (
     BATCH_HEADER,
     ENTRY_HEADER,
     ENTRY_VERSION,
     KIND_CLOSE,
+    KIND_INTERNAL,
     KIND_SESSION,
+    EnvelopeError,
     SessionSender,
     SessionTable,
     check_batches,
@@ -286,3 +288,121 @@ def test_what_feeds_need_stays_and_is_no_part_of_the_state() -> None:
     assert pieces.released([4], (), withhold, ()) == []
     assert withheld == [4] and pieces.rows() == [] and pieces.rests == {4: [(3, 0, 5)]}
     assert sorted(pieces.released([], (), lambda released: withheld, ())) == [3, 4]
+
+
+# ------------------------------------------------------------------ borrowed bodies
+
+
+def borrowing(command: bytes, index: int, start: int, length: int) -> bytes:
+    """A leader's command whose body stands in the entry at `index`."""
+    return encode_batch(KIND_INTERNAL | BORROWS, 0, 0, 0, LENT.pack(index, start, length) + command)
+
+
+def test_a_borrowed_body_lives_as_long_as_one_of_those_that_have_it() -> None:
+    """It is not written again: the second entry has the pieces of the first, and keeps them when that is gone."""
+    it = replica()
+    applied_in_pieces(it)
+    head, body = encode_large(KEEP, 1, 2, 20)
+    it.apply(6, entry(borrowing(head, 5, ITS_REST, len(body))))
+    assert it.pieces.rests[6] == it.pieces.rests[5] != []
+    assert it.take_released() == []
+    released: list[int] = []
+    for number in range(6):
+        it.apply(7 + number, entry(batch(4 + number, encode_command(KEEP, 1, 3 + number))))
+        released += it.take_released()
+        if 5 in released and 6 not in released:
+            assert not {3, 4} & set(released), "5 is gone, 6 needs its pieces"
+    assert sorted(released)[:4] == [3, 4, 5, 6] and len(set(released)) == len(released)
+    assert it.pieces.rests == {}
+
+
+def test_a_body_can_be_borrowed_from_an_entry_that_has_all_of_it() -> None:
+    """As large messages were written before there were pieces."""
+    it = replica()
+    head, body = encode_large(KEEP, 1, 1, 20)
+    whole = entry(batch(1, head + body))
+    it.apply(3, whole)
+    it.apply(4, entry(borrowing(encode_large(KEEP, 1, 2, 20)[0], 3, len(whole) - 20, 20)))
+    assert it.pieces.rests == {4: [(3, len(whole) - 20, 20)]}
+    for number in range(4):
+        it.apply(5 + number, entry(batch(2 + number, encode_command(KEEP, 1, 3 + number))))
+        assert not {3, 4} & set(it.take_released())
+        assert {3, 4} <= set(it.state_entries())
+    it.apply(9, entry(batch(6, encode_command(KEEP, 1, 7))))
+    assert sorted(it.take_released()) == [3, 4]
+    assert not {3, 4} & set(it.state_entries())
+
+
+def test_a_borrowed_body_is_part_of_the_state() -> None:
+    it, other = replica(), replica()
+    applied_in_pieces(it)
+    it.apply(6, entry(borrowing(encode_large(KEEP, 1, 2, 20)[0], 5, ITS_REST, 20)))
+    steps = it.state_steps()
+    state = steps.step()
+    while state is None:
+        state = steps.step()
+    reading = other.reading(state)
+    while not reading.step():
+        pass
+    other.restore(reading, 6)
+    assert other.pieces.rests == it.pieces.rests and other.pieces.held == it.pieces.held == {3: 2, 4: 2}
+
+
+def test_what_borrows_from_an_entry_in_which_nothing_lives_is_no_command() -> None:
+    """It was applied before: then what it takes is alive elsewhere, and its body may be gone."""
+    it = replica()
+    applied_in_pieces(it, COMMAND)
+    whole = entry(batch(4, b"".join(encode_large(COMMAND, 1, 2, 20))))
+    it.apply(6, whole)
+    released = it.take_released()
+    for number, (index, start) in enumerate(((5, ITS_REST), (6, len(whole) - 20))):
+        it.apply(7 + number, entry(borrowing(encode_large(KEEP, 1, 3, 20)[0], index, start, 20)))
+        released += it.take_released()
+    assert isinstance(it.machine, ChainMachine) and it.machine.counters == {1: 2}
+    assert sorted(released) == [3, 4, 5, 6, 7, 8]
+    assert list(it.state_entries()) == [] and not it.pieces
+
+
+@pytest.mark.parametrize(
+    "batches",
+    [
+        (borrowing(encode_large(KEEP, 1, 2, 20)[0], 5, ITS_REST, 19),),
+        (borrowing(encode_large(KEEP, 1, 2, 20)[0], 5, ITS_REST, 20), batch(4, b"")),
+        (encode_batch(KIND_INTERNAL | BORROWS, 0, 0, 0, b"short"),),
+    ],
+    ids=["another length", "not the last", "too short"],
+)
+def test_what_cannot_be_borrowed_is_passed_over(batches: tuple[bytes, ...]) -> None:
+    it = replica()
+    applied_in_pieces(it)
+    before = dict(it.pieces.held)
+    it.apply(6, entry(*batches))
+    assert it.pieces.held == before and sorted(set(it.state_entries())) == [3, 4, 5]
+    assert it.sessions.open_sessions() == [(1, 5)]
+
+
+def test_nothing_follows_what_borrows_in_its_entry() -> None:
+    proposals = Proposals()
+    small, borrows = encode_batch(KIND_SESSION, 1, 1, 1, b"s"), borrowing(b"c", 5, ITS_REST, 20)
+    for each in (small, borrows, small):
+        proposals.add(each, 0)
+    assert proposals.in_entries(1000) == [[small, borrows], [small]]
+
+
+def test_no_peer_gives_what_borrows() -> None:
+    with pytest.raises(EnvelopeError, match="kind"):
+        check_batches(borrowing(b"c", 5, ITS_REST, 20))
+
+
+def test_what_has_bounds_of_its_own_is_no_backlog() -> None:
+    it = sender()
+    it.add_large([b"head", BODY], 29, False, None, counts=False)
+    assert it.pending_bytes == 0
+    it.unsent(0, 1000)
+    it.applied(1)
+    it.restart(8)
+    assert it.pending_bytes == 0
+    for _ in range(2):
+        for _, sequence, _ in shown(it.unsent(1, 1000)):
+            it.applied(sequence)
+    assert it.pending_bytes == 0 and it.idle

@@ -1,0 +1,59 @@
+"""Large bodies in the log of a replicated shard: read without what is not needed, and not written a second time (pure).
+
+For duties whose commands have content with them: a body is most of it, and stands in the log already.
+"""
+
+from collections.abc import Callable
+
+from mayfly.cluster.log.group_log import GroupLog
+from mayfly.cluster.versions import LEVEL_LARGE_DEAD_LETTERS
+from mayfly.node.catalog import Catalog
+from mayfly.node.duties.contents import names_and_header_of
+from mayfly.node.duties.large_transfers import LargeTransfers
+from mayfly.node.shard import commands
+from mayfly.node.shard.message import Message
+
+
+class LargeBodies:
+    """Of the messages of one shard."""
+
+    def __init__(
+        self,
+        log: GroupLog,
+        give: Callable[[bytes, int, int, int], object],
+        transfers: LargeTransfers,
+        catalog: Catalog,
+        larger_than_bytes: int,
+    ) -> None:
+        """`give`: see `cluster.group.group.Group.propose_borrowing`; it may get lost. Bodies `larger_than_bytes` are
+        large."""
+        self.transfers: LargeTransfers = transfers
+        """The way to other shards."""
+        self._log = log
+        self._give = give
+        self._catalog = catalog
+        self._larger_than_bytes = larger_than_bytes
+
+    def has(self, message: Message) -> bool:
+        """Whether the message has one, and the cluster knows what to do with it."""
+        return message.body_length > self._larger_than_bytes and self._catalog.level >= LEVEL_LARGE_DEAD_LETTERS
+
+    def without_body(self, message: Message) -> commands.LetterContent:
+        """Its content but for the body, which is said to be elsewhere."""
+        names, header = names_and_header_of(self._log.head(message.index), message)
+        return commands.LetterContent(names, header, b"", message.redelivered, message.body_length)
+
+    def content(self, message: Message) -> commands.LetterContent:
+        """Its content, to be given away: nothing of the body is kept here."""
+        names, header = names_and_header_of(self._log.head(message.index), message)
+        body = self._log.octets(message.index, _body_at(message), message.body_length)
+        return commands.LetterContent(names, header, body, message.redelivered)
+
+    def give(self, command: bytes, message: Message) -> None:
+        """A command for the shard whose body, which is not in it, is the message's."""
+        self._give(command, message.index, _body_at(message), message.body_length)
+
+
+def _body_at(message: Message) -> int:
+    """Where the body begins in the payload of the message's entry."""
+    return message.offset + message.key_length + message.header_length

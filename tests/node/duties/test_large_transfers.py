@@ -1,0 +1,99 @@
+"""Large items on their way to other shards: one at a time, in turn, and what is stuck holds up nobody (RULES D8)."""
+
+from collections.abc import Callable
+
+from mayfly.node.duties.large_transfers import ASKS_AGAIN_WITHIN_MS, LargeTransfers
+from mayfly.node.limits import LARGE_TRANSFERS_BYTES, MIB
+
+
+class Sessions:
+    """What was given to which shard, and is applied when a test says so."""
+
+    def __init__(self) -> None:
+        self.given: list[tuple[int, int]] = []
+        self.applied: dict[int, Callable[[object], None]] = {}
+        self.leaderless: set[int] = set()
+        self.done: list[tuple[int, int]] = []
+        self.now_ms = 0
+        self.transfers = LargeTransfers(lambda shard: shard not in self.leaderless, self._submit)
+
+    def _submit(self, shard: int, parts: list[bytes], size_bytes: int, applied: Callable[[object], None]) -> None:
+        assert size_bytes == sum(map(len, parts))
+        self.applied[shard] = applied
+
+    def ask(self, shard: int, queue: int, size_bytes: int = 4 * MIB) -> bool:
+        """Source 9 has something for a queue of this shard."""
+        made: list[int] = []
+
+        def parts() -> list[bytes]:
+            made.append(queue)
+            return [b"head", b"body"]
+
+        done = self.done
+        taken = self.transfers.give(
+            shard, queue, 9, size_bytes, parts, lambda: done.append((shard, queue)), self.now_ms
+        )
+        assert made == [queue] * taken, "nothing is read before it goes"
+        if taken:
+            self.given.append((shard, queue))
+        return taken
+
+    def apply(self, shard: int) -> None:
+        self.applied.pop(shard)(None)
+
+
+def test_d8_one_goes_at_a_time_and_all_have_their_turns() -> None:
+    it = Sessions()
+    for _ in range(4):
+        for shard, queue in ((1, 10), (1, 11), (2, 20), (3, 30)):
+            it.ask(shard, queue)
+        assert len(it.applied) == 1
+        it.apply(next(iter(it.applied)))
+        it.now_ms += 50
+    assert it.given == it.done == [(1, 10), (1, 11), (2, 20), (3, 30)]
+
+
+def test_d8_what_waits_for_a_leader_holds_up_nobody() -> None:
+    it = Sessions()
+    it.leaderless = {4}
+    assert not it.ask(4, 40), "not even begun"
+    assert it.ask(1, 10)
+    assert not it.ask(2, 20)
+    it.leaderless = {1, 4}
+    assert it.ask(2, 20)
+    assert not it.ask(1, 11), "one behind the other to a shard"
+    it.apply(2)
+    it.leaderless = set()
+    assert not it.ask(3, 30), "it goes on"
+    it.apply(1)
+    assert not it.ask(3, 30), "others have waited longer"
+    assert it.ask(4, 40)
+
+
+def test_who_does_not_ask_any_more_holds_up_nobody() -> None:
+    it = Sessions()
+    assert it.ask(1, 10) and not it.ask(2, 20)
+    it.apply(1)
+    assert not it.ask(3, 30)
+    it.now_ms += ASKS_AGAIN_WITHIN_MS + 1
+    assert it.ask(3, 30)
+
+
+def test_what_is_stuck_is_bounded() -> None:
+    it = Sessions()
+    size = LARGE_TRANSFERS_BYTES // 4
+    for shard in range(1, 7):
+        it.ask(shard, shard * 10, size)
+        it.leaderless.add(shard)
+    assert it.given == [(1, 10), (2, 20), (3, 30), (4, 40)]
+    it.apply(2)
+    assert it.ask(8, 80, size)
+
+
+def test_one_larger_than_all_bounds_goes_alone() -> None:
+    it = Sessions()
+    assert it.ask(1, 10, 2 * LARGE_TRANSFERS_BYTES)
+    it.leaderless = {1}
+    assert not it.ask(2, 20)
+    it.apply(1)
+    assert it.ask(2, 20)
