@@ -191,9 +191,10 @@ def _retry_jitter(value: Any, kind: str, _arguments: Mapping[str, Any]) -> str |
 
 
 def _brake_rate(value: Any, kind: str, _arguments: Mapping[str, Any]) -> str | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return f'"expected {brakes.RATES}, got {kind}"'
-    return None if brakes.is_rate(value) else f'"expected {brakes.RATES}, got {value}"'
+    if brakes.rate_of(value) is not None:
+        return None
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return f'"expected {brakes.RATES}, got {value if is_number else kind}"'
 
 
 def _brake_window(value: Any, kind: str, arguments: Mapping[str, Any]) -> str | None:
@@ -373,7 +374,6 @@ def queue_settings(
         raise refusals.invalid_argument(vhost, name, key, erlang_string(fault))
     if (fault := brakes.pair_fault(known, "x-")) is not None:
         raise refusals.invalid_argument(vhost, name, f"x-{brakes.WINDOW}", erlang_string(fault))
-    brake_rate = known.get(f"x-{brakes.RATE}")
     return QueueSettings(
         message_ttl_ms=arguments.get("x-message-ttl"),
         expires_ms=arguments.get("x-expires"),
@@ -394,7 +394,7 @@ def queue_settings(
         allow_schedule=known.get("x-allow-schedule", False),
         expire_anywhere=known.get("x-expire-scope") == "any",
         journal=known.get("x-journal"),
-        brake_rate=None if brake_rate is None else float(brake_rate),
+        brake_rate=brakes.rate_of(known.get(f"x-{brakes.RATE}")),
         brake_window_ms=known.get(f"x-{brakes.WINDOW}"),
         retry_type=known.get(f"x-{delayed_retries.TYPE}"),
         retry_min_ms=known.get(f"x-{delayed_retries.MIN}"),

@@ -5,7 +5,9 @@
 """
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any, Final
 
 from mayfly.node.catalog.records import QueueSettings
@@ -21,12 +23,23 @@ MOST_WINDOW_MS: Final = 86_400_000
 MOST_PER_SECOND: Final = 1_000_000
 RATES: Final = f"a number above 0, at most {MOST_PER_SECOND} (messages a second)"
 _MS_PER_S: Final = 1000
+_DIGITS: Final = re.compile(r"[0-9]{1,7}(\.[0-9]{1,9})?(E-[0-9]{1,2})?")
 _ROUNDED: Final = 1e-9
 
 
 def is_rate(value: Any) -> bool:
     """Whether this is a rate: a number of messages a second, fractions too."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value <= MOST_PER_SECOND
+
+
+def rate_of(value: Any) -> float | None:
+    """The rate in an argument, None where it is none. A decimal counts as well, and its digits in a string, as which it
+    is kept: some clients have no floats in their tables."""
+    if isinstance(value, Decimal):
+        value = str(value)
+    if isinstance(value, str):
+        value = float(value) if _DIGITS.fullmatch(value) else 0
+    return float(value) if is_rate(value) else None
 
 
 def pair_fault(said: Mapping[str, Any], prefix: str = "") -> str | None:

@@ -47,7 +47,8 @@ FORMS = {
 batches of KIND_FED are of the sessions, and every release has had them."""
 BATCH_KINDS = {1, 2, 3, 4, 0x11, 0x14, 0x21, 0x24}
 POLICY_KEYS = {
-    "allow-schedule", "alternate-exchange", "consumer-disconnected-timeout", "consumer-timeout", "dead-letter-brake-rate",
+    "allow-schedule", "alternate-exchange", "consumer-disconnected-timeout", "consumer-timeout",
+    "dead-letter-brake-rate",
     "dead-letter-brake-window", "dead-letter-exchange",
     "dead-letter-routing-key", "dead-letter-strategy", "delayed-retry-jitter", "delayed-retry-max", "delayed-retry-min",
     "delayed-retry-multiplier", "delayed-retry-type", "delivery-limit", "expire-scope", "expires", "journal",
