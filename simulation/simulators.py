@@ -17,7 +17,7 @@ from simulation.node.forming.scenario import draw_scenario as draw_forming
 from simulation.node.lease_edges.course import EdgeRun
 from simulation.node.lease_edges.plan import EdgePlan, draw_plan
 from simulation.node.run import Simulation
-from simulation.node.scenario import NodeScenario, draw_moving, draw_redriving, draw_scenario
+from simulation.node.scenario import NodeScenario, draw_braking, draw_moving, draw_redriving, draw_scenario
 from simulation.outsider.run import OutsiderRun
 from simulation.outsider.scenario import OutsiderScenario, draw_long
 from simulation.outsider.scenario import draw_scenario as draw_outsider
@@ -39,6 +39,9 @@ MOVES: Simulator[NodeScenario] = Simulator(
 REDRIVES: Simulator[NodeScenario] = Simulator(
     "redrives", "whole nodes with clients, one of whose queues is redriven", draw_redriving, Simulation
 )
+BRAKES: Simulator[NodeScenario] = Simulator(
+    "brakes", "whole nodes with clients, one of whose queues has a brake", draw_braking, Simulation
+)
 LEASES: Simulator[EdgePlan] = Simulator("leases", "the moments when leases end", draw_plan, EdgeRun)
 FORMING: Simulator[FormingScenario] = Simulator("forming", "clusters that form", draw_forming, FormingRun)
 OUTSIDER: Simulator[OutsiderScenario] = Simulator(
@@ -48,5 +51,5 @@ LONG: Simulator[OutsiderScenario] = Simulator(
     "long", "whole nodes for hours, judged from outside", draw_long, OutsiderRun
 )
 SIMULATORS: tuple[Simulator[Any], ...] = (
-    RAFT, HOSTS, MACHINES, CLUSTERS, MOVES, LEASES, FORMING, OUTSIDER, REDRIVES, LONG
+    RAFT, HOSTS, MACHINES, CLUSTERS, MOVES, LEASES, FORMING, OUTSIDER, REDRIVES, LONG, BRAKES
 )  # fmt: skip

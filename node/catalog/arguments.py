@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, cast
 
 from mayfly.cluster.versions import (
+    LEVEL_BRAKES,
     LEVEL_CONSUMER_TIMEOUTS,
     LEVEL_EXPIRE_SCOPE,
     LEVEL_HIGHEST,
@@ -17,7 +18,7 @@ from mayfly.cluster.versions import (
     LEVEL_TTL_DIALECTS,
 )
 from mayfly.node.amqp.errors import PRECONDITION_FAILED
-from mayfly.node.catalog import delayed_retries, refusals, streams
+from mayfly.node.catalog import brakes, delayed_retries, refusals, streams
 from mayfly.node.catalog.leader_locators import LEADER_LOCATORS
 from mayfly.node.catalog.records import DELAYED_TYPE, DeadLetterStrategy, Overflow, QueueSettings
 from mayfly.node.catalog.results import Refusal
@@ -189,6 +190,18 @@ def _retry_jitter(value: Any, kind: str, _arguments: Mapping[str, Any]) -> str |
     return None if delayed_retries.is_jitter(value) else f'"expected a number from 0 to 1, got {value}"'
 
 
+def _brake_rate(value: Any, kind: str, _arguments: Mapping[str, Any]) -> str | None:
+    if brakes.rate_of(value) is not None:
+        return None
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return f'"expected {brakes.RATES}, got {value if is_number else kind}"'
+
+
+def _brake_window(value: Any, kind: str, arguments: Mapping[str, Any]) -> str | None:
+    fault = _positive(value, kind, arguments)
+    return fault or (f"{{value_too_large,{value}}}" if value > brakes.MOST_WINDOW_MS else None)
+
+
 def _retry_type(value: Any, kind: str, _arguments: Mapping[str, Any]) -> str | None:
     if (fault := _string_fault(value, kind)) is not None:
         return fault
@@ -241,9 +254,12 @@ _CHECKS: Final[dict[str, Check]] = {
     streams.MIRROR: _mirror,
     streams.SOURCES: _sources,
     "x-journal": _journal,
+    f"x-{brakes.RATE}": _brake_rate,
+    f"x-{brakes.WINDOW}": _brake_window,
 }
 
 _RETRIES: Final = tuple([f"x-{key}" for key in delayed_retries.KEYS])
+_BRAKES: Final = tuple([f"x-{key}" for key in brakes.KEYS])
 _OF_STREAMS_BEYOND: Final = (
     streams.ALLOW_MSG_TTL, streams.MARKER_TTL, streams.KEY_INDEX, streams.MIRROR, streams.SOURCES,
 )
@@ -253,6 +269,7 @@ SINCE_LEVEL: Final = {
     "x-ttl-dialect": LEVEL_TTL_DIALECTS,
     "x-expire-scope": LEVEL_EXPIRE_SCOPE,
     "x-journal": LEVEL_JOURNALS,
+    **dict.fromkeys(_BRAKES, LEVEL_BRAKES),
     **dict.fromkeys(("x-allow-schedule", *_RETRIES), LEVEL_SCHEDULES),
     **dict.fromkeys(_OF_STREAMS_BEYOND, LEVEL_STREAMS),
 }
@@ -355,6 +372,8 @@ def queue_settings(
     if fault is not None:
         key = next(key for key in _RETRIES if key in known)
         raise refusals.invalid_argument(vhost, name, key, erlang_string(fault))
+    if (fault := brakes.pair_fault(known, "x-")) is not None:
+        raise refusals.invalid_argument(vhost, name, f"x-{brakes.WINDOW}", erlang_string(fault))
     return QueueSettings(
         message_ttl_ms=arguments.get("x-message-ttl"),
         expires_ms=arguments.get("x-expires"),
@@ -375,6 +394,8 @@ def queue_settings(
         allow_schedule=known.get("x-allow-schedule", False),
         expire_anywhere=known.get("x-expire-scope") == "any",
         journal=known.get("x-journal"),
+        brake_rate=brakes.rate_of(known.get(f"x-{brakes.RATE}")),
+        brake_window_ms=known.get(f"x-{brakes.WINDOW}"),
         retry_type=known.get(f"x-{delayed_retries.TYPE}"),
         retry_min_ms=known.get(f"x-{delayed_retries.MIN}"),
         retry_max_ms=known.get(f"x-{delayed_retries.MAX}"),

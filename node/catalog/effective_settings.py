@@ -1,8 +1,10 @@
 """The one place where a queue's arguments, policy and operator policy become the settings that count.
 
-    message-ttl, expires, max-length, max-length-bytes, delivery-limit   the lowest of all that are given (T3, L1)
+    message-ttl, expires, max-length, max-length-bytes, delivery-limit,
+    dead-letter-brake-rate                                               the lowest of all that are given (T3, L1)
     dead-letter-exchange, -routing-key, -strategy, ttl-applies,
-    allow-schedule, journal, delayed-retry-multiplier, -jitter           argument, then policy, then operator (D1)
+    allow-schedule, journal, delayed-retry-multiplier, -jitter,
+    dead-letter-brake-window                                             argument, then policy, then operator (D1)
     consumer-timeout                                                     the lowest; a consumer's own before all (Q3)
     overflow                                                             policy, then operator policy, then argument
     delayed-retry-type                                                   operator policy, then policy, then argument
@@ -19,7 +21,7 @@ from typing import Any, Final
 
 import msgspec
 
-from mayfly.node.catalog import delayed_retries
+from mayfly.node.catalog import brakes, delayed_retries
 from mayfly.node.catalog.arguments import queue_type
 from mayfly.node.catalog.policies import lowest
 from mayfly.node.catalog.records import QueueSettings
@@ -75,6 +77,7 @@ _LOWEST = {
     "max-length-bytes": "max_length_bytes",
     delayed_retries.MIN: "retry_min_ms",
     delayed_retries.MAX: "retry_max_ms",
+    brakes.RATE: "brake_rate",
 }
 _ARGUMENT_FIRST = {
     "dead-letter-exchange": "dead_letter_exchange",
@@ -84,4 +87,5 @@ _ARGUMENT_FIRST = {
     "journal": "journal",
     delayed_retries.MULTIPLIER: "retry_multiplier",
     delayed_retries.JITTER: "retry_jitter",
+    brakes.WINDOW: "brake_window_ms",
 }

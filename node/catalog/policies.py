@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, cast
 
 from mayfly.cluster.versions import (
+    LEVEL_BRAKES,
     LEVEL_CONSUMER_TIMEOUTS,
     LEVEL_EXPIRE_SCOPE,
     LEVEL_JOURNALS,
@@ -25,7 +26,7 @@ from mayfly.cluster.versions import (
     LEVEL_TTL_DIALECTS,
 )
 from mayfly.node.amqp.errors import PRECONDITION_FAILED
-from mayfly.node.catalog import delayed_retries
+from mayfly.node.catalog import brakes, delayed_retries
 from mayfly.node.catalog.arguments import MAX_TTL_MS
 from mayfly.node.catalog.commands import SetPolicy
 from mayfly.node.catalog.expressions import Expression, expression, expression_fault
@@ -87,6 +88,11 @@ _KEYS: Final = {
     "consumer-timeout": _Key(
         _number(0, MAX_LIMIT), f"an integer from 0 to {MAX_LIMIT} (milliseconds)", "consumer timeout"
     ),
+    brakes.RATE: _Key(brakes.is_rate, brakes.RATES, "dead letter brake rate"),
+    brakes.WINDOW: _Key(
+        _number(1, brakes.MOST_WINDOW_MS), f"an integer from 1 to {brakes.MOST_WINDOW_MS} (milliseconds)",
+        "dead letter brake window",
+    ),
     "dead-letter-exchange": _Key(_is_name, f"{_NAME}, the name of an exchange", "dead letter exchange name"),
     "dead-letter-routing-key": _Key(_is_name, _NAME, "dead letter routing key"),
     "dead-letter-strategy": _Key(
@@ -146,6 +152,7 @@ KEYS_SINCE_LEVEL: Final = {
     POLICY_KEY: LEVEL_TTL_DIALECTS,
     "expire-scope": LEVEL_EXPIRE_SCOPE,
     "journal": LEVEL_JOURNALS,
+    **dict.fromkeys(brakes.KEYS, LEVEL_BRAKES),
     **dict.fromkeys(("allow-schedule", *delayed_retries.KEYS), LEVEL_SCHEDULES),
     "max-age": LEVEL_STREAMS,
 }
@@ -154,7 +161,7 @@ KEYS_SINCE_LEVEL: Final = {
 _LOWEST_COUNTS: Final = frozenset(
     {
         "message-ttl", "expires", "max-length", "max-length-bytes", "delivery-limit", "consumer-timeout",
-        delayed_retries.MIN, delayed_retries.MAX,
+        delayed_retries.MIN, delayed_retries.MAX, brakes.RATE,
     }
 )  # fmt: skip
 
@@ -225,6 +232,8 @@ def _check_definition(definition: Mapping[str, Any]) -> None:
         )
     if (fault := delayed_retries.pair_fault(definition)) is not None:
         raise _refused(f"{delayed_retries.MIN} is what retries begin with, {delayed_retries.MAX} ends them", fault)
+    if (fault := brakes.pair_fault(definition)) is not None:
+        raise _refused(f"{brakes.RATE} says how many messages may fail, {brakes.WINDOW} over how long", fault)
     if "dead-letter-routing-key" in definition and "dead-letter-exchange" not in definition:
         raise _refused("dead-letter-routing-key takes a dead-letter-exchange beside it, and there is none (D1)")
 

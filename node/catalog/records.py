@@ -183,6 +183,9 @@ class QueueSettings(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Of streams: see `streams`."""
     journal: str | None = None
     """See `journals`."""
+    brake_rate: float | None = None
+    brake_window_ms: int | None = None
+    """See `brakes`."""
 
 
 class ExchangeRecord(msgspec.Struct, frozen=True, array_like=True):

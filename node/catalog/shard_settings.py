@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from mayfly.cluster.versions import LEVEL_QUORUM_PRIORITIES
-from mayfly.node.catalog import Catalog, QueueRecord, delayed_retries
+from mayfly.node.catalog import Catalog, QueueRecord, brakes, delayed_retries
 from mayfly.node.catalog.arguments import queue_type
 from mayfly.node.catalog.streams import STREAM
 from mayfly.node.catalog.ttl_dialects import LAVINMQ, OTTERMQ, RABBITMQ
@@ -39,6 +39,7 @@ def shard_settings(
     dialect = RABBITMQ if kind == STREAM else catalog.ttl_dialect(record, definition)
     quorum = kind == "quorum" and catalog.level >= LEVEL_QUORUM_PRIORITIES
     retries = delayed_retries.retries(settings)
+    brake_limit, brake_window_ms = brakes.limit_and_window_ms(settings)
     return ShardQueueSettings(
         vhost=record.vhost,
         name=record.name,
@@ -74,6 +75,8 @@ def shard_settings(
         honours_ttls=settings.allow_msg_ttl,
         is_mirror=settings.mirror is not None,
         journal=settings.journal,
+        brake_limit=brake_limit,
+        brake_window_ms=brake_window_ms,
     )
 
 

@@ -24,6 +24,7 @@ _COMMANDS: Final = {
     "report": "mayfly.node.command_line.report_command",
     "deadletters": "mayfly.node.command_line.deadletters_command",
     "shards": "mayfly.node.command_line.shards_command",
+    "brake": "mayfly.node.command_line.brake_command",
     "redrive": "mayfly.node.command_line.redrive_command",
     "forecast": "mayfly.node.command_line.forecast_command",
     "policy": "mayfly.node.command_line.policy_command",

@@ -32,7 +32,8 @@ def command(names: tuple[str, ...], address: str, user: str, password: str, as_j
     alarms        no node blocks publishers
     quorum        every group has a leader, and could lose a voter more
     ports         every address that a node of the cluster gives is reached from here
-    dead-letters  none are parked, no lane stands still, nothing is overdue by more than a second
+    dead-letters  none are parked, no lane stands still, no queue is on brake for them, nothing is overdue by
+                  more than a second
 
     Without a name all of them.
     """
@@ -108,7 +109,7 @@ def _dead_letters(address: str, user: str, password: str) -> list[str]:
     status = _status(address, user, password)
     faults = []
     for row in status.get("groups", ()):
-        for key, text in (("parked", "parked dead letters"), ("stalled_lanes", "lanes that stand still")):
+        for key, text in _NONE_OF_THESE.items():
             if row.get(key):
                 faults.append(f"shard {row['group']}: {row[key]} {text}")
         if row.get("expiry_lag_ms", 0) > _LAG_MS:
@@ -117,6 +118,9 @@ def _dead_letters(address: str, user: str, password: str) -> list[str]:
 
 
 _LAG_MS: Final = 1000
+_NONE_OF_THESE: Final = {
+    "parked": "parked dead letters", "stalled_lanes": "lanes that stand still", "braked": "queues on brake",
+}  # fmt: skip
 CHECKS: Final[dict[str, Check]] = {
     "serving": _serving, "alarms": _alarms, "quorum": _quorum, "ports": _ports, "dead-letters": _dead_letters,
 }  # fmt: skip

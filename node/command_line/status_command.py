@@ -144,7 +144,7 @@ def _groups(groups: Iterable[Mapping[str, Any]], without: Collection[str]) -> Ta
 
 def _is_idle(group: Mapping[str, Any]) -> bool:
     """A shard that is led, and in which nothing waits and nothing is late."""
-    waits = ("ready", "unacknowledged", "outbox", "parked", "expiry_lag_ms")
+    waits = ("ready", "unacknowledged", "outbox", "parked", "braked", "expiry_lag_ms")
     known = "ready" in group and "unknown" not in group and bool(group.get("leader"))
     return known and not group.get("learners") and not any(group.get(key) for key in waits)
 

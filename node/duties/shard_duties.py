@@ -13,6 +13,7 @@ same command from being given many times; after a while without effect it is giv
                         what is large alone, in pieces (`node.duties.large_transfers`)
                         of a queue that has moved from here: MOVE_IN, then TRANSFER_MOVED
     tombstones       -> RemoveQueues in the catalog, then FORGET_DELETED
+    queues on brake  -> a line in the log (`node.duties.brake_watch`)              (RULES R5)
     cron expressions -> NEXT_TIMES for what waits to be told (`node.duties.recurrences`)  (RULES S6)
 """
 
@@ -29,6 +30,7 @@ from mayfly.node.catalog import Catalog, QueueRecord
 from mayfly.node.dead_letter import DeadLetterRouter, decide_due, may_go_to
 from mayfly.node.dead_letter.death_headers import PublishedContent
 from mayfly.node.dead_letter.journal import JournalRecords
+from mayfly.node.duties.brake_watch import BrakeWatch
 from mayfly.node.duties.contents import content_of, names_and_header_of
 from mayfly.node.duties.large_bodies import LargeBodies
 from mayfly.node.duties.lost_queues import LostQueues
@@ -152,6 +154,7 @@ class ShardDuties:
         """Begin anew: what was given before may never have arrived."""
         self._recurrences.forget()
         self._life += 1
+        self._brakes = BrakeWatch()
         self._now_ms = 0
         self._in_line: set[bool] = set()
         """Waits for a turn to route: the dead (False), parked ones (True)."""
@@ -186,6 +189,7 @@ class ShardDuties:
         self._route(now_ms)
         self._retry_parked(now_ms)
         self._recurrences.perform(now_ms)
+        self._brakes.tell(self.shard.braked())
         if self.shard.has_lanes:
             self._move_lanes(now_ms)
         if self.shard.deleted:

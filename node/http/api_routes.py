@@ -66,6 +66,7 @@ _GLOBAL: Final = "/api/global-parameters/{name}"
 _PROTECTION: Final = "/api/vhosts/{vhost}/deletion/protection"
 _SCHEDULED: Final = "/api/mayfly/queues/{vhost}/{name}/scheduled"
 _REDRIVE: Final = "/api/mayfly/queues/{vhost}/{name}/redrive"
+_BRAKE: Final = "/api/mayfly/queues/{vhost}/{name}/brake/release"
 _DELAYED: Final = "/api/mayfly/exchanges/{vhost}/{name}/scheduled"
 _STREAM: Final = "/api/mayfly/queues/{vhost}/{name}/stream"
 _BETWEEN: Final = "/api/bindings/{vhost}/e/{source}/{kind}/{destination}"
@@ -213,6 +214,9 @@ ROUTES: Final[tuple[ApiRoute, ...]] = (
     ApiRoute("POST", _REDRIVE + "/preview", READERS, "redrives.preview", "what that would move, and the first of it"),
     ApiRoute("PUT", _REDRIVE, READERS, "redrives.change", "pause, resume, another rate"),
     ApiRoute("DELETE", _REDRIVE, READERS, "redrives.cancel", "cancel it"),
+    ApiRoute("GET", "/api/mayfly/brakes", READERS, "brakes.list", "queues that are on brake for their dead letters"),
+    ApiRoute("GET", "/api/mayfly/brakes/{vhost}", READERS, "brakes.list", "those of a vhost"),
+    ApiRoute("POST", _BRAKE, READERS, "brakes.release", "have a queue on brake deliver again"),
     ApiRoute("GET", _DELAYED, READERS, "schedules.list_delayed", "what waits for a delayed exchange"),
     ApiRoute(
         "DELETE", _DELAYED + "/{message_id}", READERS, "schedules.cancel_delayed", "cancel what waits under an id"

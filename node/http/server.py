@@ -16,6 +16,7 @@ from mayfly.node.broker.failed_logins import origin_of
 from mayfly.node.http.access import AccessPages
 from mayfly.node.http.answers import answer
 from mayfly.node.http.api_routes import ROUTES, index
+from mayfly.node.http.brakes import BrakePages
 from mayfly.node.http.browser_page import BROWSER_FILES, BrowserPage, is_browser
 from mayfly.node.http.clients import ClientPages
 from mayfly.node.http.cluster import CheckPages, ParameterPages
@@ -40,6 +41,7 @@ from mayfly.node.http.topology import TopologyPages
 from mayfly.node.limits import HTTP_CONNECTIONS, HTTP_FIRST_REQUEST_SECONDS, HTTP_KEEPALIVE_SECONDS
 from mayfly.node.operating.ports.access import AccessPort
 from mayfly.node.operating.ports.answers import NOT_FOUND
+from mayfly.node.operating.ports.brakes import BrakePort
 from mayfly.node.operating.ports.checks import ChecksPort
 from mayfly.node.operating.ports.definitions import DefinitionsPort
 from mayfly.node.operating.ports.management import ManagementPort
@@ -87,6 +89,7 @@ class PagePorts:
     outlook: OutlookPort | None = None
     streams: StreamPort | None = None
     redrives: RedrivePort | None = None
+    brakes: BrakePort | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +214,8 @@ class HttpServer:
             handlers |= StreamPages(ports.streams).handlers()
         if ports.redrives is not None:
             handlers |= RedrivePages(ports.redrives, management).handlers()
+        if ports.brakes is not None:
+            handlers |= BrakePages(ports.brakes, management).handlers()
         gate = Gate(management)
         for route in ROUTES:
             handler = handlers.get(route.handler)

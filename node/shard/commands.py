@@ -14,7 +14,7 @@ from typing import Final
 from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.message import DELIVERED_ELSEWHERE, Message
 from mayfly.node.shard.outbox import LETTER, item_kind, item_priority
-from mayfly.node.shard.packing import NUMBER_BYTES, pack_numbers
+from mayfly.node.shard.packing import NUMBER_BYTES, pack_numbers, pack_signed
 from mayfly.node.shard.settings import ShardQueueSettings, encode_settings
 from mayfly.node.shard.stream import Start
 
@@ -41,6 +41,7 @@ DELETE_OFFSET: Final = 20
 PURGE_KEY: Final = 21
 START_REDRIVE: Final = 22
 CHANGE_REDRIVE: Final = 23
+RELEASE_BRAKE: Final = 24
 EXPIRE_DUE: Final = 32
 EXPIRE_QUEUE: Final = 33
 ROUTE: Final = 34
@@ -64,7 +65,7 @@ TRANSFER_COPIES: Final = 51
 ANSWERING: Final = frozenset(
     (
         GET, ATTACH, DETACH, CREATE_QUEUE, TOUCH_QUEUE, PURGE, DELETE_QUEUE, NOOP, PUBLISH_GUARDED, TRANSACTION, CROSS,
-        DELETE_OFFSET, PURGE_KEY, START_REDRIVE, CHANGE_REDRIVE,
+        DELETE_OFFSET, PURGE_KEY, START_REDRIVE, CHANGE_REDRIVE, RELEASE_BRAKE,
     )
 )
 
@@ -161,9 +162,15 @@ TRANSFER_HEAD: Final = Struct("<BIQQQ")
 CONTENT_HEAD: Final = Struct("<HII")
 # the same of a TRANSFER_MARKED, behind whether it is redelivered
 MARKED_CONTENT_HEAD: Final = Struct("<BHII")
-# kind, whether its consumer is exclusive, use of the lease, length of settings, guests, sources received from, queue,
-# source, sequence, epoch, unused ms, ms since the last use
+# kind, flags, use of the lease, length of settings, guests, sources received from, queue, source, sequence, epoch,
+# unused ms, ms since the last use
 MOVE_HEAD: Final = Struct("<BBBIIIQQQQQQ")
+FLAG_EXCLUSIVE_MOVE: Final = 1
+"""The consumer of the queue that moves is exclusive."""
+FLAG_BRAKE: Final = 2
+"""Behind all else is what has failed in the queue."""
+# numbers of a brake, which are behind it
+BRAKE_LENGTH: Final = Struct("<H")
 # kind, count, source, lane, first sequence, the source's clock
 TRANSFER_MOVED_HEAD: Final = Struct("<BIQQQQ")
 # kind of item, priority, key length, header length, body length, delivery and acquired counts, TTL, when enqueued and
@@ -403,6 +410,12 @@ def encode_delete_queue(queue_id: int, if_unused: bool, if_empty: bool) -> bytes
     return DELETE_HEAD.pack(DELETE_QUEUE, flags, queue_id)
 
 
+def encode_release_brake(queue_id: int) -> bytes:
+    """RELEASE_BRAKE: a queue on brake delivers again (RULES R5). Answers Applied; Refused with NOT_BRAKED where it is
+    not on brake; Gone or Moved. From feature level LEVEL_BRAKES on."""
+    return QUEUE_HEAD.pack(RELEASE_BRAKE, queue_id)
+
+
 def encode_expire_due() -> bytes:
     """EXPIRE_DUE (leader): expire what is due, up to the bound of an entry (RULES T7, C4)."""
     return bytes((EXPIRE_DUE,))
@@ -475,6 +488,7 @@ _SIZES: Final[dict[int, int]] = {
     CROSS: NUMBERED_HEAD.size,
     DELETE_OFFSET: NUMBERED_HEAD.size,
     CHANGE_REDRIVE: CHANGE_REDRIVE_HEAD.size,
+    RELEASE_BRAKE: QUEUE_HEAD.size,
 }
 """Commands of a session that are no longer than their head."""
 
@@ -689,18 +703,21 @@ def encode_move_out(queue_id: int, target_shard: int) -> bytes:
 
 def encode_move_in(
     queue_id: int, source: int, sequence: int, settings: ShardQueueSettings, lease: MovedLease, exclusive: bool,
-    received: Sequence[tuple[int, int]],
+    received: Sequence[tuple[int, int]], brake: Sequence[int] = (),
 ) -> bytes:
     """MOVE_IN (leader of the shard that the queue leaves, to the other one): the queue as such, item ``sequence`` of
-    its lane. No-op for a queue that is there, or was there after that."""
+    its lane. No-op for a queue that is there, or was there after that. ``brake``: `Brake.row` before now, from feature
+    level LEVEL_BRAKES on."""
     encoded = encode_settings(settings)
     numbers = [number for row in received for number in row]
+    flags = (FLAG_EXCLUSIVE_MOVE if exclusive else 0) | (FLAG_BRAKE if brake else 0)
+    behind = BRAKE_LENGTH.pack(len(brake)) + pack_signed(brake) if brake else b""
     return (
         MOVE_HEAD.pack(
-            MOVE_IN, exclusive, lease.use, len(encoded), len(lease.guests), len(received), queue_id, source, sequence,
+            MOVE_IN, flags, lease.use, len(encoded), len(lease.guests), len(received), queue_id, source, sequence,
             lease.epoch, lease.unused_ms, lease.since_ms,
         )
-        + encoded + pack_numbers(lease.guests) + pack_numbers(numbers)
+        + encoded + pack_numbers(lease.guests) + pack_numbers(numbers) + behind
     )
 
 

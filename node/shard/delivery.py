@@ -39,12 +39,14 @@ def serve(state: State, queue: Queue) -> None:
     if queue.stream is not None:
         _serve_stream(state, queue)
         return
+    if queue.brake is not None:
+        judge_brake(state, queue)
     if queue.schedule is not None:
         if queue.settings.delays:
             _send_due(state, queue)
         else:
             _release_due(state, queue)
-    if queue.consumers.bands and not (queue.moving is not None and queue.holds_back):
+    if queue.consumers.bands and not ((queue.moving is not None or queue.brake is not None) and queue.holds_back):
         if queue.expires_anywhere:
             # What was due before now dies in order; what is due this very moment may be delivered first (T8).
             expire_anywhere(state, queue, state.time_ms - 1)
@@ -56,6 +58,12 @@ def serve(state: State, queue: Queue) -> None:
     if queue.drops:
         _drop_heads(state, queue)
     note_due(state, queue)
+
+
+def judge_brake(state: State, queue: Queue) -> None:
+    """If what has failed is no more than may be by now, a queue on brake delivers again (RULES R5)."""
+    if queue.brake is not None and queue.brake.goes_on(state.time_ms):
+        state.note_brake(queue)
 
 
 def _expire_heads(state: State, queue: Queue) -> None:
@@ -91,7 +99,10 @@ def _release_recurring(state: State, queue: Queue, message: Message, digest: byt
     made = come(state, queue, message, digest)
     if made is None:
         return
-    is_wanted = queue.ready_count() == 0 and queue.consumers.top_band() is not None and state.delivery_budget > 0
+    is_wanted = (
+        queue.ready_count() == 0 and queue.consumers.top_band() is not None and not queue.is_braked
+        and state.delivery_budget > 0
+    )
     if queue.refuses and not (queue.fits(made.body_length) or is_wanted):
         queue.refused += 1
         if queue.refusals_die:
@@ -342,7 +353,8 @@ def has_room(state: State, queue: Queue, body_bytes: int) -> bool:
         return True
     serve(state, queue)
     return queue.fits(body_bytes) or (
-        queue.ready_count() == 0 and queue.consumers.top_band() is not None and state.delivery_budget > 0
+        queue.ready_count() == 0 and queue.consumers.top_band() is not None and not queue.is_braked
+        and state.delivery_budget > 0
     )
 
 
@@ -360,7 +372,7 @@ def has_room_for(state: State, queue: Queue, messages: int, body_bytes: int, cou
     waiting = queue.waiting_count() + messages
     if waiting <= queue.max_length and queue.waiting_bytes() + body_bytes <= queue.max_length_bytes:
         return True
-    if queue.ready_count() or messages > state.delivery_budget:
+    if queue.ready_count() or queue.is_braked or messages > state.delivery_budget:
         return False
     return queue.consumers.credit(messages, counted_bytes) >= messages
 

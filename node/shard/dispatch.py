@@ -103,6 +103,10 @@ def apply_client_command(
     elif kind == commands.CHANGE_REDRIVE:
         after = _after(commands.CHANGE_REDRIVE_HEAD, position, end)
         results.append(redriving.change_redrive(state, position))
+    elif kind == commands.RELEASE_BRAKE:
+        after = _after(commands.QUEUE_HEAD, position, end)
+        _, queue_id = commands.QUEUE_HEAD.unpack_from(data, position)
+        results.append(queues.release_brake(state, queue_id))
     elif kind == commands.NOOP:
         after = position + 1
         results.append(Applied())

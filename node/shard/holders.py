@@ -3,7 +3,7 @@
 from mayfly.cluster.versions import LEVEL_FAILED_DELIVERIES
 from mayfly.node.shard.commands import KEPT
 from mayfly.node.shard.consumers import Holder
-from mayfly.node.shard.delivery import catch_up, expiry_is_behind, get_one, hand_over
+from mayfly.node.shard.delivery import catch_up, expiry_is_behind, get_one, hand_over, judge_brake
 from mayfly.node.shard.departing import release_guest
 from mayfly.node.shard.errors import BrokenInvariant
 from mayfly.node.shard.lease import CONSUMED, GOT, RELEASED
@@ -64,7 +64,8 @@ def _forget(state: State, queue: Queue, holder: Holder) -> None:
 
 
 def get(state: State, session: tuple[int, int], queue_id: int, holder_id: int, no_ack: bool) -> Result:
-    """basic.get: the first live message (RULES T5); a use of the queue even if it is empty (L2)."""
+    """basic.get: the first live message (RULES T5); a use of the queue even if it is empty (L2). On brake there is
+    nothing to be had (R5)."""
     queue = state.queues.get(queue_id)
     if queue is None:
         return gone(state, queue_id)
@@ -74,12 +75,13 @@ def get(state: State, session: tuple[int, int], queue_id: int, holder_id: int, n
         return GetResult(None, 0, queue.ready_count(), False)
     state.used(queue, GOT)
     catch_up(state, queue)
-    message = get_one(state, queue)
+    judge_brake(state, queue)
+    message = None if queue.is_braked else get_one(state, queue)
     state.touch(queue)
     if message is None and queue.is_arriving:
         return Moved(queue_id, state.shard_id)
     if message is None:
-        return GetResult(None, 0, queue.ready_count(), expiry_is_behind(state, queue))
+        return GetResult(None, 0, queue.ready_count(), not queue.is_braked and expiry_is_behind(state, queue))
     queue.delivered += 1
     delivery_id = 0
     if no_ack:

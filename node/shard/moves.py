@@ -6,10 +6,14 @@
     CROSS      whoever has published here asks whether that has arrived, before it publishes there
 """
 
+from array import array
 from typing import Final
 
 from mayfly.cluster.versions import LEVEL_QUEUE_MOVES
 from mayfly.node.shard.commands import (
+    BRAKE_LENGTH,
+    FLAG_BRAKE,
+    FLAG_EXCLUSIVE_MOVE,
     MOVE_HEAD,
     MOVED_CONTENT_HEAD,
     TRANSFER_MOVED_HEAD,
@@ -27,7 +31,7 @@ from mayfly.node.shard.message import Message, deadline_ms
 from mayfly.node.shard.message_id import NO_DIGEST, digest_at
 from mayfly.node.shard.moving import Moving
 from mayfly.node.shard.outbox import END, LETTER, MANIFEST, PUBLISHED, RELEASED, RETURNED, SCHEDULED
-from mayfly.node.shard.packing import NUMBER_BYTES, unpack_numbers
+from mayfly.node.shard.packing import NUMBER_BYTES, unpack_numbers, unpack_signed
 from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.queues import add_queue
 from mayfly.node.shard.recurring import is_told_when, recurring_digest
@@ -84,6 +88,7 @@ def move_out(state: State, queue_id: int, target_shard: int) -> None:
     queue.kept = False
     queue.redrive = None
     state.note_redrive(queue)
+    state.note_brake(queue)
     lane.target_shard = target_shard
     moving.manifest_sequence = put_mark(state, queue, MANIFEST)
     state.touch(queue)
@@ -95,9 +100,10 @@ def move_in_command(state: State, queue: Queue) -> bytes:
     assert moving is not None
     since_ms = state.time_ms - lease.last_activity_ms
     moved = MovedLease(lease.epoch, moving.unused_ms, since_ms, USES.index(lease.last_use), list(moving.guests))
+    failed = queue.brake.row(state.time_ms) if queue.brake is not None and queue.brake.count else []
     return encode_move_in(
         queue.queue_id, state.shard_id, moving.manifest_sequence, queue.settings, moved, moving.exclusive,
-        list(queue.received.items()),
+        list(queue.received.items()), failed,
     )
 
 
@@ -105,13 +111,19 @@ def apply_move_in(state: State, position: int, end: int) -> int:
     """Apply the MOVE_IN at ``position``; where it ends. The queue is here from now on, its messages are to come."""
     data = state.data
     (
-        _, exclusive, use, settings_length, guest_count, sources,
+        _, flags, use, settings_length, guest_count, sources,
         queue_id, source, sequence, epoch, unused_ms, since_ms,
     ) = MOVE_HEAD.unpack_from(data, position)
     settings_at = position + MOVE_HEAD.size
     guests_at = settings_at + settings_length
     sources_at = guests_at + guest_count * NUMBER_BYTES
     after: int = sources_at + _PAIR * sources * NUMBER_BYTES
+    brake: array[int] | None = None
+    if flags & FLAG_BRAKE:
+        brake_at, after = after, after + BRAKE_LENGTH.size
+        if after <= end:
+            after += BRAKE_LENGTH.unpack_from(data, brake_at)[0] * NUMBER_BYTES
+            brake = unpack_signed(data[brake_at + BRAKE_LENGTH.size : after])
     if after > end or use >= len(USES):
         raise ShardError(f"MOVE_IN with use {use} reaches to {after}, its batch to {end}")
     queue = state.queues.get(queue_id)
@@ -130,7 +142,7 @@ def apply_move_in(state: State, position: int, end: int) -> int:
     lease.last_use = USES[use]
     moving = Moving()
     moving.source_shard = source
-    moving.exclusive = exclusive != 0
+    moving.exclusive = (flags & FLAG_EXCLUSIVE_MOVE) != 0
     guests = unpack_numbers(data, guests_at, guest_count, sources_at)
     moving.guests = dict.fromkeys([guest for guest in guests if guest != state.shard_id])
     if queue is None:
@@ -138,9 +150,14 @@ def apply_move_in(state: State, position: int, end: int) -> int:
     else:
         _come_back(state, queue, settings, lease, moving)
     queue.moving = moving
+    if queue.brake is not None:
+        queue.brake.release()
+        if brake is not None:
+            queue.brake.restore(brake, state.time_ms)
+    state.note_brake(queue)
     lease.suspended_by += len(moving.guests)
     queue.consumers.exclusive = moving.exclusive
-    received = unpack_numbers(data, sources_at, _PAIR * sources, after)
+    received = unpack_numbers(data, sources_at, _PAIR * sources, end)
     queue.received = dict(zip(received[::_PAIR], received[1::_PAIR], strict=True))
     queue.note_received(source, sequence)
     if queue.expires_ms >= 0 and lease.suspended_by == 0:

@@ -80,7 +80,7 @@ class _Counting:
         self._outlook = outlook
         self._default = queue.default_priority > 0
         self._lazy = queue.is_lazy
-        self._leaves = delays or queue.consumers.top_band() is not None
+        self._leaves = delays or (queue.consumers.top_band() is not None and not queue.is_braked)
         self._runs = runs_of(queue)
         self._stream_rule = queue.ttl_ms
         self._stream = [] if queue.stream is None else parts_of(queue.ready, True)

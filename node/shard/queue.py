@@ -3,6 +3,7 @@
 from typing import Final
 
 from mayfly.node.numbers import STREAM_SOURCE
+from mayfly.node.shard.brake import Brake
 from mayfly.node.shard.consumers import Consumers, Holder
 from mayfly.node.shard.counts import Counts
 from mayfly.node.shard.dialect import DIALECTS, LAVINMQ, OF_STREAMS, OTTERMQ, RABBITMQ, queue_ttl_of, ttl_rule
@@ -74,6 +75,7 @@ class Queue(Counts):
     ``expires_anywhere``: what is due leaves from wherever it is in the queue (RULES X2).
     ``redrive``: the one that is under way, or was the last (RULES R1).
     ``journals``: what time removes from it is noted in a stream (RULES R4).
+    ``brake``: what has failed in it lately, too much of which stops deliveries (RULES R5); None where nothing does.
     ``kept`` says that the lease has run out and the queue stays until it is empty (RULES L11).
 
     A node has as many of these as the cluster has queues, and most of them are idle: what an idle queue does not need
@@ -84,6 +86,7 @@ class Queue(Counts):
     __slots__ = (
         "_settings",
         "auto_delete",
+        "brake",
         "consumers",
         "dead_letters",
         "default_priority",
@@ -149,6 +152,7 @@ class Queue(Counts):
         self.terms_bytes = terms_bytes
         self.retiming: Retiming | None = None
         self.redrive: Redrive | None = None
+        self.brake: Brake | None = None
         self.stream: Stream | None = None
         if terms.is_stream:
             self.stream = Stream(piece, terms.key_index, -1 if terms.marker_ttl_ms is None else terms.marker_ttl_ms)
@@ -181,6 +185,13 @@ class Queue(Counts):
         self.delivery_limit = -1 if terms.delivery_limit is None else terms.delivery_limit
         self.dead_letters = terms.dead_letter_exchange is not None
         self.journals = terms.journal is not None and self.stream is None
+        if not terms.brake_window_ms or self.stream is not None:
+            self.brake = None
+        elif self.brake is None:
+            self.brake = Brake(terms.brake_limit, terms.brake_window_ms)
+        else:
+            self.brake.limit = terms.brake_limit
+            self.brake.window_ms = terms.brake_window_ms
         self.auto_delete = terms.auto_delete
         self.max_priority = terms.max_priority
         self.default_priority = terms.default_priority
@@ -242,9 +253,21 @@ class Queue(Counts):
         return moving.late if moving is not None and moving.returns else self.ready_line(priority)
 
     @property
+    def is_braked(self) -> bool:
+        """Whether nothing is delivered because too much has failed (RULES R5)."""
+        return self.brake is not None and self.brake.is_on
+
+    @property
+    def has_failures(self) -> bool:
+        """Whether its brake has something to remember."""
+        return self.brake is not None and self.brake.count > 0
+
+    @property
     def holds_back(self) -> bool:
-        """Whether nothing is to be delivered yet: with a single active consumer, what was delivered in the shard from
-        which the queue has come is settled first."""
+        """Whether nothing is to be delivered yet: it is on brake, or, with a single active consumer, what was delivered
+        in the shard from which the queue has come is settled first."""
+        if self.brake is not None and self.brake.is_on:
+            return True
         moving = self.moving
         return moving is not None and len(moving.guests) > 0 and self.consumers.single_active
 
@@ -428,10 +451,13 @@ class Queue(Counts):
 
     def next_due_ms(self) -> int:
         """When this queue has something to do by itself, -1 for never as things are: the earliest deadline of the heads
-        of its lines, or when the first of what is scheduled is due."""
+        of its lines, when the first of what is scheduled is due, or when its brake ends."""
         if self.stream is not None:
             return self.stream.next_due_ms(self.ready, queue_ttl_of(self.ttl_ms))
         deadline_ms = -1 if self.is_lazy else self.next_deadline_ms()
+        if self.brake is not None and self.brake.is_on:
+            ends_ms = self.brake.ends_ms()
+            deadline_ms = ends_ms if deadline_ms < 0 else min(deadline_ms, ends_ms)
         if self.schedule is None or self.waits_for_earlier:
             return deadline_ms
         due_ms = self.schedule.next_due_ms()

@@ -17,7 +17,9 @@ from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.results import (
     IN_USE,
     NO_KEYS,
+    NOT_BRAKED,
     NOT_EMPTY,
+    Applied,
     Deleted,
     Gone,
     Moved,
@@ -120,7 +122,11 @@ def update_queues(state: State, position: int, terms_bytes: bytes, queue_ids: It
 
 def _update(state: State, queue: Queue, terms: ShardQueueSettings, terms_bytes: bytes, position: int) -> None:
     expires_before_ms = queue.expires_ms
+    had_brake = queue.brake is not None
     queue.configure(terms, terms_bytes)
+    if had_brake:
+        state.note_brake(queue)
+        state.touch(queue)
     if queue.expires_ms != expires_before_ms:
         lease = queue.lease
         lease.renew(state.led_ms, lease.last_activity_ms)
@@ -159,6 +165,22 @@ def purge(state: State, queue_id: int) -> Result:
     state.undecided.pop(queue_id, None)
     state.touch(queue)
     return Purged(count)
+
+
+def release_brake(state: State, queue_id: int) -> Result:
+    """A queue on brake delivers again, and what has failed up to now is forgotten (RULES R5)."""
+    queue = state.queues.get(queue_id)
+    if queue is None:
+        return gone(state, queue_id)
+    elsewhere = moved(queue)
+    if elsewhere is not None:
+        return elsewhere
+    if queue.brake is None or not queue.brake.is_on:
+        return Refused(NOT_BRAKED)
+    queue.brake.release()
+    state.note_brake(queue)
+    state.touch(queue)
+    return Applied()
 
 
 def delete_offset(state: State, queue_id: int, offset: int) -> Result:
@@ -306,6 +328,7 @@ def remove_queue(state: State, queue: Queue, reason: str) -> None:
     del state.queues[queue_id]
     queue.redrive = None
     state.note_redrive(queue)
+    state.braked.pop(queue_id, None)
     state.queue_changes += 1
     queue.deleted = True
     state.gone_for[reason or DROPPED] += 1

@@ -13,6 +13,7 @@ NOT_HELD: Final = "not-held"
 NO_KEYS: Final = "no-keys"
 NO_REDRIVE: Final = "no-redrive"
 NOT_READY: Final = "not-ready"
+NOT_BRAKED: Final = "not-braked"
 
 
 class Gone:
@@ -111,8 +112,9 @@ class Detached:
 
 
 class Refused:
-    """ATTACH, DELETE_QUEUE, TRANSACTION, PURGE_KEY, START_REDRIVE or CHANGE_REDRIVE refused: EXCLUSIVE,
-    DUPLICATE_CONSUMER, IN_USE, NOT_EMPTY, FULL, NOT_HELD, NO_KEYS, NO_REDRIVE or NOT_READY. Nothing changed.
+    """ATTACH, DELETE_QUEUE, TRANSACTION, PURGE_KEY, START_REDRIVE, CHANGE_REDRIVE or RELEASE_BRAKE refused: EXCLUSIVE,
+    DUPLICATE_CONSUMER, IN_USE, NOT_EMPTY, FULL, NOT_HELD, NO_KEYS, NO_REDRIVE, NOT_READY or NOT_BRAKED. Nothing
+    changed.
     """
 
     __slots__ = ("reason",)
@@ -160,7 +162,7 @@ class Deleted:
 
 
 class Applied:
-    """Answer to NOOP and TRANSACTION: it and everything before it in the session is applied."""
+    """Answer to NOOP, TRANSACTION and RELEASE_BRAKE: it and everything before it in the session is applied."""
 
     __slots__ = ()
 

@@ -35,11 +35,15 @@ class ShardQueueSettings:
     ``honours_ttls``: TTLs in the headers of messages that nobody publishes to the stream count there (J2, J4).
     ``is_mirror``: a stream with the messages of another one, at their offsets (J4).
     ``journal``: the stream of the same vhost in which is noted what time removes, None for none (RULES R4).
+    ``brake_limit`` messages may fail within ``brake_window_ms`` before the queue delivers nothing; a window of 0: it
+    has no brake (RULES R5).
     """
 
     __slots__ = (
         "allow_schedule",
         "auto_delete",
+        "brake_limit",
+        "brake_window_ms",
         "dead_letter_at_most_once",
         "dead_letter_exchange",
         "dead_letter_routing_key",
@@ -110,6 +114,8 @@ class ShardQueueSettings:
         honours_ttls: bool = False,
         is_mirror: bool = False,
         journal: str | None = None,
+        brake_limit: int = 0,
+        brake_window_ms: int = 0,
     ) -> None:
         self.vhost = vhost
         self.name = name
@@ -145,6 +151,8 @@ class ShardQueueSettings:
         self.honours_ttls = honours_ttls
         self.is_mirror = is_mirror
         self.journal = journal
+        self.brake_limit = brake_limit
+        self.brake_window_ms = brake_window_ms
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ShardQueueSettings) and encode_settings(self) == encode_settings(other)
@@ -173,10 +181,11 @@ _FIELD_TYPES: Final[tuple[Any, ...]] = (
     str, str, int | None, int | None, str | None, str | None, int | None, bool, bool, bool, bool,
     int | None, int | None, str, bool, bool, int, int, str,
     bool, int, int, int, int, bool, int, bool, bool, int | None, bool, bool, bool, bool,
-    str | None,
+    str | None, int, int,
 )
 _LATER: Final[tuple[object, ...]] = (
     0, "rabbitmq", False, 0, 0, 0, 0, False, 0, False, False, None, False, False, False, False, None,
+    0, 0,
 )
 """What the last fields are in most queues: those that came with level 8 or later. They are left out from the end on
 where they are so, and each is something else only where the cluster's level is high enough: nobody is given what it
@@ -237,6 +246,8 @@ def _fields(settings: ShardQueueSettings) -> tuple[object, ...]:
         settings.honours_ttls,
         settings.is_mirror,
         settings.journal,
+        settings.brake_limit,
+        settings.brake_window_ms,
     )
 
 

@@ -447,7 +447,7 @@ class Shard:
         messages = queue.max_length - queue.waiting_count()
         size_bytes = queue.max_length_bytes - queue.waiting_bytes()
         credit = 0
-        if queue.ready_count() == 0:
+        if queue.ready_count() == 0 and not queue.is_braked:
             # Whatever its size, the first is taken.
             size_bytes = max(size_bytes, next_bytes)
             credit = queue.consumers.credit(self._state.deliveries_per_entry)
@@ -492,6 +492,10 @@ class Shard:
             return []
         queues = self._state.redriving.values()
         return [(queue, queue.redrive) for queue in queues if queue.redrive is not None]
+
+    def braked(self) -> list[Queue]:
+        """The queues that are on brake (RULES R5). Not to be changed."""
+        return list(self._state.braked.values()) if self._state.braked else []
 
     def queue_statistics(self, queue_id: int) -> QueueStatistics | None:
         """Counts of one queue."""

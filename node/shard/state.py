@@ -4,6 +4,7 @@ from typing import Final
 
 from mayfly.cluster.versions import LEVEL_LOWEST
 from mayfly.node.shard.backlog import Backlog
+from mayfly.node.shard.brake import FAILURES
 from mayfly.node.shard.consumers import Holder
 from mayfly.node.shard.counts import Counts
 from mayfly.node.shard.dialect import LAVINMQ
@@ -77,6 +78,7 @@ class State:
     __slots__ = (
         "applied_bytes",
         "applied_messages",
+        "braked",
         "change_budget",
         "current_released",
         "data",
@@ -177,6 +179,8 @@ class State:
         """Queues that are or were redriven, and..."""
         self.redriving: dict[int, Queue] = {}
         """...those for which something is to be done."""
+        self.braked: dict[int, Queue] = {}
+        """Queues that are on brake."""
         self.queue_changes = 0
         self.overfull = Backlog()
         # Of this replica.
@@ -297,6 +301,12 @@ class State:
 
     def died(self, queue: Queue, message: Message, reason: str) -> None:
         """A message left the queue by dying, but not of its deadline: it is dead-lettered, or gone (RULES D)."""
+        brake = queue.brake
+        if brake is not None and reason in FAILURES:
+            if brake.note_failure(self.time_ms):
+                self.note_brake(queue)
+            if brake.is_on:
+                self.touch(queue)  # It ends later, or nobody is to be served any more.
         if queue.dead_letters:
             queue.dead_lettered += 1
             self.dead_lettered_for[reason] += 1
@@ -313,6 +323,14 @@ class State:
             self.redrives[queue.queue_id] = queue
             if redrive.state == RUNNING:
                 self.redriving[queue.queue_id] = queue
+
+    def note_brake(self, queue: Queue) -> None:
+        """The queue's brake is on, or off, from here on, or there is none any more (RULES R5); the caller has the queue
+        served."""
+        if queue.is_braked and not queue.has_left:
+            self.braked[queue.queue_id] = queue
+        else:
+            self.braked.pop(queue.queue_id, None)
 
     def used(self, queue: Queue, use: str) -> None:
         """A use, one of USES, that renews the lease (RULES L2)."""

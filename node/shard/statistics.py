@@ -74,6 +74,7 @@ class ShardStatistics(Counts):
         "parked",
         "queue_expired",
         "queues",
+        "queues_braked",
         "ready",
         "ready_bytes",
         "redrive_left",
@@ -101,6 +102,7 @@ class ShardStatistics(Counts):
         self.add_counts(state.past)
         outbox = state.outbox
         self.queues = len(state.queues)
+        self.queues_braked = len(state.braked)
         self.tombstones = len(state.deleted)
         self.live_entries = len(state.live)
         self.message_timers = len(state.message_timers.due)

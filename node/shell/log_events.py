@@ -124,6 +124,11 @@ _EVENTS: Final = {
     "answering %s %s failed": "http.failed method path",
     # queues and definitions
     "%d more queues are gone, reason expired": "queue.more_expired count",
+    "queue %r in vhost %r is on brake: %d messages have failed within %d ms": (
+        "queue.brake_on queue vhost failed window_ms"
+    ),
+    "%d more queues are on brake": "queue.more_brakes_on count",
+    "queue %r in vhost %r is no longer on brake": "queue.brake_off queue vhost",
     "dead letters of queue %r in vhost %r would go in a circle, and are dropped: back to %s": (
         "queue.dead_letters_in_a_circle queue vhost back_to"
     ),

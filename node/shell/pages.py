@@ -5,6 +5,7 @@ from collections.abc import Callable
 from mayfly.node.http.server import PagePorts
 from mayfly.node.operating.access import Access
 from mayfly.node.operating.acting import Acting
+from mayfly.node.operating.brakes import Brakes
 from mayfly.node.operating.clients import Clients
 from mayfly.node.operating.cluster_control import ClusterControl
 from mayfly.node.operating.data_copies import DataCopies
@@ -69,10 +70,11 @@ class Pages:
         schedules = Schedules(engine, sources, questions, acting, now_ms)
         streams = Streams(engine, views, sources, questions, pump, now_ms)
         redrives = Redrives(engine, sources, questions, freshness, pump, now_ms)
+        brakes = Brakes(engine, sources, questions, pump, now_ms)
         tls_files = (settings.peer_tls, settings.amqp_tls, settings.http_tls)
         checks = HealthChecks(engine, self.view, [files.certificate for files in tls_files if files is not None])
         parameters = Parameters(engine.catalog, management, access)
         self.ports: PagePorts = PagePorts(
             self.view, operator, management, access, definitions, topology, checks, parameters, schedules,
-            outlooks, streams, redrives,
+            outlooks, streams, redrives, brakes,
         )

@@ -38,6 +38,7 @@ from simulation.node.actors import (
     Trader,
     Worker,
 )
+from simulation.node.brakes import BrakeJudge
 from simulation.node.checker import check
 from simulation.node.history import History
 from simulation.node.kept_clocks import KeptClocks
@@ -110,6 +111,7 @@ class Simulation(ScenarioRun[NodeScenario]):
         self._drainer: Drainer | None = None
         self._overdue: list[Violation] = []
         self.redriving = RedrivingOperator(self.world, seed, self._programs) if scenario.redrives else None
+        self.braking = BrakeJudge(self.world, self._programs) if scenario.brakes else None
         self._mover = Mover(self.queue, self.trace, self.history, seed, self.programs)
 
     def add_member(self, node: int, known: Acquaintance) -> None:
@@ -173,6 +175,8 @@ class Simulation(ScenarioRun[NodeScenario]):
     def _look(self, ahead: KeptClocks, machine: Machine[Frame, WriteBatch]) -> None:
         if isinstance(machine.program, SimulatedNode):
             self.world.probe.look(machine.program)
+            if self.braking is not None:
+                self.braking.look(machine.program)
             ahead.look(machine.program.engine.host, machine.process_clock, machine.now_ms())
 
     def group_clocks_ms(self) -> list[int]:
@@ -265,6 +269,8 @@ class Simulation(ScenarioRun[NodeScenario]):
         self._mover.start(self.scenario.moves, start)
         if self.redriving is not None:
             self.redriving.start()
+        if self.braking is not None:
+            self.braking.start(start + timeline.quiet)
         self.cluster.schedule([fault_at(fault, start) for fault in self.scenario.plan])
         self.queue.run_until(start + timeline.calm)
         self.cluster.calm_down((self.scenario.absent,) if self.scenario.absent else ())
@@ -283,6 +289,9 @@ class Simulation(ScenarioRun[NodeScenario]):
         if self.redriving is not None:
             self._wait_for(REDRIVE_LATE_US, self.redriving.is_settled)
             self.redriving.finish()
+        if self.braking is not None:
+            self._wait_for(REDRIVE_LATE_US, self.braking.is_settled)
+            self.braking.finish()
         self._wait_for_replicas()
 
     def _founded(self) -> None:
@@ -464,6 +473,8 @@ class Simulation(ScenarioRun[NodeScenario]):
         violations += judge_moves(self._programs())
         if self.redriving is not None:
             violations += self.redriving.judge()
+        if self.braking is not None:
+            violations += self.braking.judge()
         return violations
 
     def _wait_for(self, late_us: int, is_over: Callable[[], bool]) -> None:

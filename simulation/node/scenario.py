@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from random import Random
 
-from mayfly.cluster.versions import LEVEL_FEEDS, LEVEL_REDRIVES, LEVEL_SCHEDULES
+from mayfly.cluster.versions import LEVEL_BRAKES, LEVEL_FEEDS, LEVEL_REDRIVES, LEVEL_SCHEDULES
 from mayfly.node.limits import CONSUMER_WINDOW_BYTES
 from simulation.cluster import faults
 from simulation.cluster.disk import DiskProfile
@@ -81,6 +81,8 @@ class NodeScenario:
     """Whether there is a stream, and clients for it."""
     redrives: bool = False
     """Whether there is a dead-letter queue that is redriven."""
+    brakes: bool = False
+    """Whether there is a queue with a brake whose consumer fails."""
     changes: tuple[MembershipChange, ...] = ()
     moves: tuple[Move, ...] = ()
     growth: tuple[MembershipChange, ...] = ()
@@ -211,6 +213,13 @@ def draw_redriving(seed: int) -> NodeScenario:
             at_us += round(random.expovariate(1 / (300 * MILLISECOND_US))) + 1
     plan.sort(key=lambda fault: fault.at_us)
     return replace(scenario, node_profile=profile, plan=tuple(plan), redrives=True)
+
+
+def draw_braking(seed: int) -> NodeScenario:
+    """The scenario of a seed, in which there is a queue with a brake besides, and leaders change most of the time."""
+    scenario = draw_redriving(seed)
+    profile = replace(scenario.node_profile, level=max(scenario.node_profile.level, LEVEL_BRAKES))
+    return replace(scenario, node_profile=profile, redrives=False, brakes=True)
 
 
 def with_limits(scenario: NodeScenario) -> NodeScenario:

@@ -70,6 +70,7 @@ class RunTopology:
     streams: tuple[str, ...] = (STREAM, MIRROR, GATHERED)
     apart: tuple[str, ...] = (
         STREAM, MIRROR, GATHERED, "recurrent", "redriven.work", "redriven.dead", "redriven.journal",
+        "braked", "braked.dead",
     )
 
     @classmethod

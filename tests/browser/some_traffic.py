@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from decimal import Decimal
 
 import pika
 
@@ -65,6 +66,24 @@ class Traffic:
 
 def _dead_letters_to(exchange: str, key: str) -> dict[str, object]:
     return {"x-dead-letter-exchange": exchange, "x-dead-letter-routing-key": key}
+
+
+def reject(amqp: Address, user: str, password: str, queue: str, count: int) -> None:
+    """So many messages are published to a durable queue with a brake, and the first two are rejected: for an hour it
+    delivers nothing."""
+    parameters = pika.ConnectionParameters(amqp.host, amqp.port, credentials=pika.PlainCredentials(user, password))
+    with pika.BlockingConnection(parameters) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        arguments: dict[str, object] = {
+            "x-dead-letter-brake-rate": Decimal("0.0003"), "x-dead-letter-brake-window": HOUR_MS
+        }
+        channel.queue_declare(queue, durable=True, arguments=arguments)
+        for number in range(count):
+            channel.basic_publish("", queue, b"%d" % number, pika.BasicProperties(delivery_mode=2))
+        for _ in range(2):
+            (method, _, _) = channel.basic_get(queue)
+            channel.basic_reject(method.delivery_tag, requeue=False)
 
 
 def bury(amqp: Address, user: str, password: str, queue: str, count: int) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from tests.browser.browser import Browser
 from tests.browser.conftest import PASSWORD, USER, go, log_in
-from tests.browser.some_traffic import another_client, bury, declare, note_deaths, reading, wait_for_hours
+from tests.browser.some_traffic import another_client, bury, declare, note_deaths, reading, reject, wait_for_hours
 from tests.integration.nodes import Nodes
 from tests.waiting import BOUND_S, wait_for
 
@@ -162,6 +162,20 @@ def test_r1_a_queue_is_redriven_after_a_preview(page: Browser, node: Nodes) -> N
     page.wait("3 moved, 0 stayed of 3", "main")
     page.wait("done", "main [role=status] .tag")
     wait_for(lambda: node.ready(1, "returned") == 3, "all are back")
+
+
+def test_r5_a_queue_on_brake_says_so_and_is_released(page: Browser, node: Nodes) -> None:
+    """R5: on its page and in the list of queues; a button ends it."""
+    reject(node.plan(1).amqp, USER, PASSWORD, "careful", 3)
+    go(page, "queues", "Queues")
+    page.wait("on brake", "tbody")
+    go(page, "queues/%2F/careful", "careful")
+    page.wait("nothing is delivered. 2 messages have failed", "main [role=status]")
+    page.click("button", "Release the brake")
+    page.click("dialog button[type=submit]")
+    page.wait("careful delivers again", "#told")
+    wait_for(lambda: not node.queue(1, "careful")["braked"], "it is released")
+    wait_for(lambda: not page.run("return document.querySelector('main').innerText.includes('On brake')"), "no notice")
 
 
 def test_j1_a_stream_shows_where_its_consumers_are(page: Browser, node: Nodes) -> None:

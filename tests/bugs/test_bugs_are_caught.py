@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.bugs.amqp_bugs import AMQP_BUGS
+from tests.bugs.brake_bugs import BRAKE_BUGS
 from tests.bugs.bug import ROOT, Bug, broken_source, sound_source
 from tests.bugs.group_bugs import GROUP_BUGS
 from tests.bugs.host_bugs import HOST_BUGS
@@ -29,7 +30,7 @@ from tests.bugs.transport_bugs import TRANSPORT_BUGS
 
 KINDS = (
     RAFT_BUGS, GROUP_BUGS, LOG_BUGS, HOST_BUGS, TIME_BUGS, QUEUE_BUGS, AMQP_BUGS, HTTP_BUGS, MEMORY_BUGS, START_BUGS,
-    TRANSPORT_BUGS, PLAN_BUGS, STREAM_BUGS, REDRIVE_BUGS,
+    TRANSPORT_BUGS, PLAN_BUGS, STREAM_BUGS, REDRIVE_BUGS, BRAKE_BUGS,
 )  # fmt: skip
 BUGS = [bug for kind in KINDS for bug in kind]
 TRIED = [

@@ -71,6 +71,7 @@ TROUBLES: Final = {
     "MayflyLaneStands": [('mayfly_lane_waits{OF, vhost="/", queue="q", waits_for="room"}', "_x20 1x20")],
     "MayflyDeadLettersUndecided": [("mayfly_unrouted_oldest_seconds{OF}", "4x20 6x20")],
     "MayflyDeadLettersParked": [("mayfly_parked_oldest_seconds{OF}", "500x20 700x20")],
+    "MayflyQueueOnBrake": [('mayfly_brake_on{OF, vhost="/", queue="q"}', "_x20 1x20")],
     # Of 10 syncs a step, all take 0.1 s at most; then half take 0.2 s.
     "MayflySlowDisk": [
         ('mayfly_log_sync_seconds_bucket{OF, le="0.1"}', "0+10x20 205+5x20"),
@@ -150,6 +151,7 @@ _KEPT: Final[dict[str, dict[str, str] | tuple[str, ...]]] = {
     "MayflyLaneStands": {"vhost": "/", "queue": "q", "waits_for": "room"},
     "MayflyDeadLettersUndecided": {},
     "MayflyDeadLettersParked": {},
+    "MayflyQueueOnBrake": {"vhost": "/", "queue": "q"},
 }
 """Labels that are left of the series, or names of those of the node. Of alerts not named here: all."""
 

@@ -13,13 +13,13 @@ DOCUMENT: Final = ROOT / "docs" / "rules.md"
 FAMILIES: Final = {"T": 14, "L": 11, "D": 10, "C": 4, "Q": 4, "J": 1}
 RULES: Final = [
     *[f"{family}{number}" for family, last in FAMILIES.items() for number in range(1, last + 1)],
-    "S1", "S2", "S3", "S4", "S5", "S6", "J2", "J3", "J4", "J5", "X1", "X2", "X3", "R1", "R2", "R3", "R4",
+    "S1", "S2", "S3", "S4", "S5", "S6", "J2", "J3", "J4", "J5", "X1", "X2", "X3", "R1", "R2", "R3", "R4", "R5",
 ]
 # What a change of leader could break: a deadline, a lease, a dead letter on its way, a clock.
 THROUGH_A_LEADER_CHANGE: Final = (
     "T4", "T5", "T6", "T7", "T14", "L2", "L3", "L4", "L5", "L6", "L7", "L8", "L10", "D6", "D7", "D8", "C1", "C2", "C3",
     "C4", "S1", "S3", "S5", "S6", "J1", "J2", "J3", "J4", "J5", "R1", "R2", "R3",
-    "R4",
+    "R4", "R5",
 )  # fmt: skip
 WITH_REAL_PROCESSES: Final = ("T5", "L5", "L6", "D6")
 NONE: Final = "—"

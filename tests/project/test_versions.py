@@ -9,6 +9,7 @@ from mayfly.cluster.group import sessions, state_layout
 from mayfly.cluster.versions import (
     LEVEL_HIGHEST,
     SHARD_SNAPSHOT_VERSION,
+    SHARD_SNAPSHOT_WITH_BRAKES,
     SHARD_SNAPSHOT_WITH_MOVES,
     SHARD_SNAPSHOT_WITH_SPECIAL_ROWS,
 )
@@ -22,6 +23,7 @@ SHARD_KINDS = {
     9: "DELETE_QUEUE", 10: "FLOW", 11: "NOOP", 12: "PUBLISH_GUARDED", 13: "TRANSACTION", 14: "PREFETCH",
     15: "TAKEN", 16: "CROSS", 17: "PUBLISH_LATER", 18: "CHANGE_SCHEDULED", 19: "PUBLISH_KEPT",
     20: "DELETE_OFFSET", 21: "PURGE_KEY", 22: "START_REDRIVE", 23: "CHANGE_REDRIVE",
+    24: "RELEASE_BRAKE",
     32: "EXPIRE_DUE", 33: "EXPIRE_QUEUE", 34: "ROUTE", 35: "TRANSFER", 36: "SETTLED", 37: "LANE_CLOSED",
     38: "FORGET_DELETED", 39: "DROP_QUEUE", 40: "UPDATE_QUEUES", 41: "RETRY_PARKED", 42: "DROP_PARKED",
     44: "RAISE_LEVEL", 45: "TRANSFER_MARKED", 46: "MOVE_OUT", 47: "MOVE_IN", 48: "TRANSFER_MOVED",
@@ -37,14 +39,17 @@ CATALOG_COMMANDS = {
     "set_policy", "set_switch", "set_topic_permissions", "unbind", "upgrade_password",
 }
 FORMS = {
-    "shard snapshot": 9, "shard snapshot with moves": 10, "shard snapshot with special rows": 11, "catalog snapshot": 7,
+    "shard snapshot": 9, "shard snapshot with moves": 10, "shard snapshot with special rows": 11,
+    "shard snapshot with brakes": 12, "catalog snapshot": 7,
     "group state": 1, "group state with pieces": 2, "entry": 1,
 }  # fmt: skip
 """At level 8, with which a shard's snapshot may be one with schedules. Levels 7 and 8 changed none of the others:
 batches of KIND_FED are of the sessions, and every release has had them."""
 BATCH_KINDS = {1, 2, 3, 4, 0x11, 0x14, 0x21, 0x24}
 POLICY_KEYS = {
-    "allow-schedule", "alternate-exchange", "consumer-disconnected-timeout", "consumer-timeout", "dead-letter-exchange",
+    "allow-schedule", "alternate-exchange", "consumer-disconnected-timeout", "consumer-timeout",
+    "dead-letter-brake-rate",
+    "dead-letter-brake-window", "dead-letter-exchange",
     "dead-letter-routing-key", "dead-letter-strategy", "delayed-retry-jitter", "delayed-retry-max", "delayed-retry-min",
     "delayed-retry-multiplier", "delayed-retry-type", "delivery-limit", "expire-scope", "expires", "journal",
     "max-age",
@@ -74,6 +79,7 @@ def test_what_the_log_may_hold_is_that_of_the_highest_level() -> None:
         "shard snapshot": SHARD_SNAPSHOT_VERSION,
         "shard snapshot with moves": SHARD_SNAPSHOT_WITH_MOVES,
         "shard snapshot with special rows": SHARD_SNAPSHOT_WITH_SPECIAL_ROWS,
+        "shard snapshot with brakes": SHARD_SNAPSHOT_WITH_BRAKES,
         "catalog snapshot": catalog_snapshot.FORMAT_VERSION,
         "group state": state_layout._VERSION,
         "group state with pieces": state_layout._VERSION_WITH_PIECES,

@@ -56,6 +56,7 @@ _GAUGES: Final = {
     "scheduled": "Messages that wait for their time",
     "unacknowledged": "Messages held by consumers",
     "consumers": "Consumers",
+    "braked": "1: it delivers nothing, because too much has failed",
     "exact": "0: ready_live may be too high, oldest_ready_seconds too low",
 }
 _TIMES: Final = {

@@ -13,6 +13,7 @@ from mayfly.node.catalog import Catalog, QueueRecord
 from mayfly.node.catalog.arguments import queue_type
 from mayfly.node.engine.engine import Engine
 from mayfly.node.operating.ports.queue_selection import QueueSelection
+from mayfly.node.operating.views.brake_views import brake_of
 from mayfly.node.operating.views.queue_counts import Behind, shard_here
 from mayfly.node.operating.views.setting_sources import setting_sources
 from mayfly.node.operating.views.shard_clocks import ShardNow, shard_now
@@ -139,6 +140,7 @@ class QueueViews:
         row |= _next_deadline(queue, now)
         row |= _next_due(statistics, now)
         row |= _lease(queue, now)
+        row |= {"brake": brake_of(queue, now.time_ms), "braked": queue.is_braked}
         row["time_ms"] = now.time_ms
         return row
 

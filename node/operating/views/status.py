@@ -145,6 +145,7 @@ def _group_steps(
         consumers=statistics.consumers,
         outbox=statistics.outbox,
         parked=statistics.parked,
+        braked=statistics.queues_braked,
         orphans=statistics.orphans,
         stalled_lanes=stalled,
         expiry_lag_ms=expiry_lag_ms(engine, shard, now_ms),
@@ -246,6 +247,7 @@ def metric_steps(engine: Engine, now_ms: int) -> Iterator[Metric | None]:
     yield from _clock_metrics(engine, shards, now_ms)
     yield from _outbox_steps(engine, shards, now_ms)
     yield from _copy_steps(engine, shards)
+    yield _brake_metric(engine, shards)
 
 
 def _delayed(engine: Engine) -> Iterator[Sample]:
@@ -409,6 +411,14 @@ def _copy_steps(engine: Engine, shards: Mapping[str, Shard]) -> Iterator[Metric 
     yield ("mayfly_stream_copy_lag", "Offsets of a stream that a copy of it has not yet", "gauge", samples)
 
 
+def _brake_metric(engine: Engine, shards: Mapping[str, Shard]) -> Metric:
+    """Which queues are on brake, of the shards that are led here: those for longest alone, if many."""
+    queues = [queue for shard in shards.values() if engine.leads(shard.shard_id) for queue in shard.braked()]
+    queues.sort(key=lambda queue: 0 if queue.brake is None else queue.brake.since_ms)
+    samples: list[Sample] = [({"vhost": queue.vhost, "queue": queue.name}, 1.0) for queue in queues[:LANES_SHOWN]]
+    return ("mayfly_brake_on", "1 for a queue that is on brake", "gauge", samples)
+
+
 def _one(value: float) -> list[Sample]:
     return [({}, float(value))]
 
@@ -416,6 +426,7 @@ def _one(value: float) -> list[Sample]:
 _MS_PER_S = 1000
 _SHARD_GAUGES = {
     "queues": "Queues",
+    "queues_braked": "Queues that deliver nothing, because too much has failed in them",
     "tombstones": "Queues that are gone and still in the catalog",
     "ready": "Messages ready",
     "unacknowledged": "Messages held by consumers",

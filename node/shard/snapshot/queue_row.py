@@ -27,6 +27,7 @@ _MOVING: Final = 0
 _STREAM: Final = 1
 _SCHEDULE: Final = 2
 _REDRIVE: Final = 3
+_BRAKE: Final = 4
 
 
 def queue_row(queue: Queue, terms: int, columns: MessageColumns) -> list[object]:
@@ -55,10 +56,15 @@ def queue_row(queue: Queue, terms: int, columns: MessageColumns) -> list[object]
 
 
 def _special_rows(queue: Queue, columns: MessageColumns) -> list[object]:
-    """What most queues have not: of a move, of a stream, what is scheduled, of a redrive; up to the last there is."""
+    """What most queues have not: of a move, of a stream, what is scheduled, of a redrive, what has failed lately; up
+    to the last there is."""
     moving = [] if queue.moving is None else queue.moving.row()
     stream = [] if queue.stream is None else stream_row(queue.stream, columns)
     schedule = [] if queue.schedule is None else schedule_row(queue.schedule, columns)
+    if queue.has_failures:
+        assert queue.brake is not None
+        redrive = [] if queue.redrive is None else queue.redrive.row()
+        return [moving, stream, schedule, redrive, queue.brake.row()]
     if queue.redrive is not None:
         return [moving, stream, schedule, queue.redrive.row()]
     if schedule:
@@ -104,9 +110,14 @@ def restore_queue(
         if not queue.schedule.count:
             raise ShardError(f"queue {queue_id} has a schedule without messages")
         find_undecided(state, queue)
-    if len(special_rows) > _REDRIVE:
+    if len(special_rows) > _REDRIVE and special_rows[_REDRIVE]:
         queue.redrive = redrive_of(special_rows[_REDRIVE])
         state.note_redrive(queue)
+    if len(special_rows) > _BRAKE:
+        if queue.brake is None:
+            raise ShardError(f"queue {queue_id} has failures, and no brake")
+        queue.brake.restore(special_rows[_BRAKE])
+        state.note_brake(queue)
     consumers = queue.consumers
     consumers.single_active = single_active
     consumers.yields = single_active and state.level >= LEVEL_FAILED_DELIVERIES

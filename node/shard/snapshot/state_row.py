@@ -8,6 +8,7 @@ import msgspec
 from mayfly.cluster.versions import (
     LEVEL_FAILED_DELIVERIES,
     SHARD_SNAPSHOT_VERSION,
+    SHARD_SNAPSHOT_WITH_BRAKES,
     SHARD_SNAPSHOT_WITH_MOVES,
     SHARD_SNAPSHOT_WITH_SPECIAL_ROWS,
     SHARD_SNAPSHOT_WITHOUT_LEVEL,
@@ -29,7 +30,7 @@ from mayfly.node.shard.tombstone import GONE_FOR, Tombstone
 
 _VERSIONS: Final = (
     SHARD_SNAPSHOT_WITHOUT_WINDOWS, SHARD_SNAPSHOT_WITHOUT_LEVEL, SHARD_SNAPSHOT_VERSION, SHARD_SNAPSHOT_WITH_MOVES,
-    SHARD_SNAPSHOT_WITH_SPECIAL_ROWS,
+    SHARD_SNAPSHOT_WITH_SPECIAL_ROWS, SHARD_SNAPSHOT_WITH_BRAKES,
 )
 
 
@@ -64,6 +65,9 @@ def state_row(state: State, columns: MessageColumns) -> list[object]:
 
 def _version(state: State) -> int:
     """The oldest that says all of it: replicas of older releases have to read it."""
+    if any(queue.has_failures for queue in state.queues.values()):
+        # No queue has one before the cluster is at that level.
+        return SHARD_SNAPSHOT_WITH_BRAKES
     waits = any(queue.stream is not None or queue.schedule is not None for queue in state.queues.values())
     if waits or state.redrives or state.pause_until_ms:
         # Whatever this shard was told: nobody schedules, redrives, or has streams, before the cluster is at that level.

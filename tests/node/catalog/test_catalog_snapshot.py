@@ -80,7 +80,7 @@ SCHEDULING_ARGUMENTS = st.fixed_dictionaries(
     optional={
         "x-allow-schedule": FLAGS, "x-delayed-retry-min": st.integers(1, 3), "x-expire-scope": st.just("any"),
         "x-ttl-dialect": st.sampled_from(["lavinmq", "ottermq"]),
-        "x-queue-type": st.sampled_from(["quorum", "classic"]),
+        "x-queue-type": st.sampled_from(["quorum", "classic"]), "x-dead-letter-brake-rate": st.sampled_from([1, 0.5]),
     },
 )
 TABLES = st.dictionaries(

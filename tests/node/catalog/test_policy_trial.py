@@ -26,6 +26,7 @@ definitions = st.fixed_dictionaries(
         "ttl-dialect": st.sampled_from(["rabbitmq", "lavinmq", "ottermq"]),
         "delivery-limit": st.integers(-1, 3),
         "consumer-timeout": st.integers(0, 5),
+        "dead-letter-brake-rate": st.sampled_from([1, 2.5]),
     },
 ).filter(bool)
 policies = st.builds(

@@ -104,6 +104,15 @@ def _of_a_stream(settings: ShardQueueSettings) -> dict[str, Any]:
     return {"x-queue-type": "stream", **{key: value for key, value in said.items() if value is not None}}
 
 
+def _brake(settings: ShardQueueSettings) -> dict[str, Any]:
+    window_ms = settings.brake_window_ms
+    if not window_ms:
+        return {}
+    # A limit of 0 is that of a rate of less than one message in the window.
+    rate = (settings.brake_limit or 0.5) * 1000 / window_ms
+    return {"x-dead-letter-brake-rate": rate, "x-dead-letter-brake-window": window_ms}
+
+
 def _of_a_queue(settings: ShardQueueSettings) -> dict[str, Any]:
     is_quorum = settings.default_priority > 0
     said: dict[str, Any] = {
@@ -125,6 +134,7 @@ def _of_a_queue(settings: ShardQueueSettings) -> dict[str, Any]:
         "x-allow-schedule": settings.allow_schedule,
         "x-expire-scope": "any" if settings.expire_anywhere else "head",
         "x-journal": settings.journal,
+        **_brake(settings),
     }
     if settings.retry_ways:
         said["x-delayed-retry-min"] = settings.retry_min_ms

@@ -48,7 +48,7 @@ class Model:
         self.touched = []
         for number in sorted(self.rows):
             row = self.rows[number]
-            if self.delivery_left > 0 and row.waiting and (row.ready or row.returned):
+            if self.delivery_left > 0 and row.waiting and not row.braked and (row.ready or row.returned):
                 self.serve(row)
         for number in sorted(self.rows):
             row = self.rows[number]
@@ -71,7 +71,7 @@ class Model:
 
     def unfinished(self) -> bool:
         """Whether the bounds of an entry left something to do at once."""
-        waiting = any(row.waiting and (row.ready or row.returned) for row in self.rows.values())
+        waiting = any(row.waiting and not row.braked and (row.ready or row.returned) for row in self.rows.values())
         over = any(row.limited(True) and row.is_over() for row in self.rows.values())
         return waiting or over or bool(self.remains)
 
@@ -79,7 +79,10 @@ class Model:
         found = []
         for row in self.rows.values():
             heads = [part[0].deadline for part, _ in row.lines() if part and part[0].deadline >= 0]
-            if heads and row.dialect != "ottermq":
+            heads = [] if row.dialect == "ottermq" else heads
+            if row.braked:
+                heads.append(row.brake_ends())
+            if heads:
                 found.append((min(heads), row.number))
         return sorted(found)
 
@@ -95,6 +98,10 @@ class Model:
     # -- messages --
 
     def die(self, row: Row, item: Item, reason: str) -> None:
+        if row.setting("brake_window_ms") and reason in ("rejected", "delivery_limit"):
+            row.fail(self.now)
+            if row.braked:
+                self.touch(row)
         if row.settings.get("dead_letter_exchange") is not None:
             self.outbox.add(row.number, item, reason)
 
@@ -113,7 +120,8 @@ class Model:
         return None
 
     def serve(self, row: Row) -> None:
-        while row.waiting and self.delivery_left > 0 and (row.ready or row.returned):
+        row.judge(self.now)
+        while row.waiting and not row.braked and self.delivery_left > 0 and (row.ready or row.returned):
             item = self.next_live(row, True)
             if item is None:
                 break
@@ -145,7 +153,7 @@ class Model:
         if not row.is_over([len(body)]):
             return True
         self.serve(row)
-        idle = row.waiting and not (row.ready or row.returned) and self.delivery_left > 0
+        idle = row.waiting and not row.braked and not (row.ready or row.returned) and self.delivery_left > 0
         return bool(idle) or not row.is_over([len(body)])
 
     def admit(self, row: Row, person: Person) -> None:
@@ -261,7 +269,7 @@ class Model:
         rooms = [99 if p.no_ack or not p.prefetch else p.prefetch - len(p.held) for p in row.waiting]
         # Who may not have room for all of them in its window is sure to take one.
         rooms = [room if p.window_left() >= together else 1 for room, p in zip(rooms, row.waiting, strict=True)]
-        idle = not (row.ready or row.returned) and min(sum(rooms), self.delivery_left) >= len(bodies)
+        idle = not (row.ready or row.returned or row.braked) and min(sum(rooms), self.delivery_left) >= len(bodies)
         return idle or not row.is_over(sizes)
 
     def transaction(self, publishes: list[tuple[list[int], str]], ttl: int | None) -> bool:
@@ -297,7 +305,11 @@ class Model:
             return
         if row.settings.get("expires_ms") != settings.get("expires_ms"):
             self.used(row)
+        if row.setting("brake_window_ms"):
+            self.touch(row)
         row.settings = settings
+        if not row.setting("brake_window_ms"):
+            row.failures, row.braked = [], False
         if settings.get("ttl_retroactive"):
             for item in row.ready + row.returned + [item for person in row.people for item in person.held.values()]:
                 item.deadline = row.deadline(item.born, item.ttl)
@@ -344,10 +356,12 @@ class Model:
             return ("gone", self.deleted.get(number, ""))
         self.used(row)
         self.catch_up(row)
-        item = self.next_live(row, False)
+        row.judge(self.now)
+        item = None if row.braked else self.next_live(row, False)
         self.touch(row)
         if item is None:
-            return ("get", None, 0, len(row.ready) + len(row.returned), bool(row.ready or row.returned))
+            left = len(row.ready) + len(row.returned)
+            return ("get", None, 0, left, left > 0 and not row.braked)
         delivery = 0
         if not no_ack:
             person = self.person(session, row, holder) or self.add(session, row, holder)
@@ -483,6 +497,16 @@ class Model:
             self.give_way(row)
         elif person.consumer and not person.held:
             self.leave(row, person)
+
+    def release_brake(self, number: int) -> object:
+        row = self.rows.get(number)
+        if row is None:
+            return ("gone", self.deleted.get(number, ""))
+        if not row.braked:
+            return ("refused", "not-braked")
+        row.failures, row.braked = [], False
+        self.touch(row)
+        return None
 
     def purge(self, number: int) -> object:
         row = self.rows.get(number)

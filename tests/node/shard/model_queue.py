@@ -74,6 +74,9 @@ class Row:
         self.kept = False
         self.single_active = bool(settings.get("single_active_consumer"))
         self.overflowed = self.refused = self.delivery_limited = 0
+        self.failures: list[list[int]] = []
+        """When a run of failures began, and how many they are."""
+        self.braked = False
 
     @property
     def dialect(self) -> str:
@@ -121,6 +124,31 @@ class Row:
         for priority in PRIORITIES:
             for line in (self.returned, self.ready):
                 yield [item for item in line if item.priority == priority], line
+
+    def judge(self, now: int) -> None:
+        """What failed too long ago is forgotten; the brake ends where no more is left than may be."""
+        window = self.setting("brake_window_ms") or 0
+        self.failures = [run for run in self.failures if run[0] + window > now]
+        if self.failed() <= (self.setting("brake_limit") or 0):
+            self.braked = False
+
+    def failed(self) -> int:
+        return sum(count for _, count in self.failures)
+
+    def fail(self, now: int) -> None:
+        """One message more has failed."""
+        window = self.setting("brake_window_ms") or 0
+        self.failures = [run for run in self.failures if run[0] + window > now]
+        if not self.failures or now - self.failures[-1][0] >= max(1, window // 20):
+            self.failures.append([now, 0])
+        self.failures[-1][1] += 1
+        self.braked = self.braked or self.failed() > (self.setting("brake_limit") or 0)
+
+    def brake_ends(self) -> int:
+        """When it does if nothing more fails."""
+        window, limit = self.setting("brake_window_ms") or 0, self.setting("brake_limit") or 0
+        ends = (start + window for start, _ in self.failures)
+        return next(end for end in ends if sum(n for start, n in self.failures if start + window > end) <= limit)
 
     def is_empty(self) -> bool:
         return not (self.ready or self.returned or any(person.held for person in self.people))

@@ -77,6 +77,9 @@ SETTINGS: list[dict[str, Any]] = [
     {"message_ttl_ms": 15, "ttl_retroactive": True, "dead_letter_exchange": "dlx"},
     {"message_ttl_ms": 40, "ttl_retroactive": True, "delivery_limit": 3},
     {"ttl_retroactive": True},
+    {"brake_limit": 1, "brake_window_ms": 40, "delivery_limit": 1, "dead_letter_exchange": "dlx"},
+    {"brake_limit": 0, "brake_window_ms": 25, "max_length": 2, "overflow": "reject-publish", "message_ttl_ms": 20},
+    {"brake_limit": 2, "brake_window_ms": 90, "max_priority": 2, "ttl_dialect": "ottermq", "expires_ms": 60},
 ]
 KINDS = st.integers(0, len(SETTINGS) - 1)
 RETROACTIVE = st.sampled_from([kind for kind, each in enumerate(SETTINGS) if "ttl_retroactive" in each])
@@ -104,6 +107,7 @@ STEP = st.one_of(
     st.tuples(st.just("settle"), SESSIONS, QUEUES, ANY_HOLDER, OUTCOME, IDS),
     st.tuples(st.just("settle up to"), SESSIONS, QUEUES, ANY_HOLDER, OUTCOME, st.integers(0, 12)),
     st.tuples(st.just("purge"), SESSIONS, QUEUES),
+    st.tuples(st.just("release brake"), SESSIONS, QUEUES),
     st.tuples(st.just("delete"), SESSIONS, QUEUES, FLAGS, FLAGS),
     st.tuples(st.just("close"), SESSIONS),
     st.tuples(st.just("detach"), SESSIONS, QUEUES, ANY_HOLDER, st.integers(1, 2)),
@@ -264,6 +268,7 @@ class Run:
             assert queue.received == row.received
             counted = (statistics.overflowed, statistics.refused, statistics.delivery_limited)
             assert counted == (row.overflowed, row.refused, row.delivery_limited)
+            assert queue.is_braked == row.braked == (number in state.braked)
         assert {number: tombstone.reason for number, tombstone in self.one.deleted.items()} == model.deleted
         deaths = [(d.sequence, d.queue_id, self.item(d.message), d.reason) for d in self.one.unrouted(10_000)]
         assert deaths == [(s, q, self.item_of(item), reason) for s, q, item, reason in model.outbox.deaths]
@@ -437,6 +442,12 @@ class Run:
     def do_purge(self, wanted: list[object], session: tuple[int, int], queue: int) -> Batch:
         wanted.append(self.model.purge(queue))
         return (session, commands.encode_purge(queue))
+
+    def do_release_brake(self, wanted: list[object], session: tuple[int, int], queue: int) -> Batch:
+        answer = self.model.release_brake(queue)
+        if answer is not None:
+            wanted.append(answer)
+        return (session, commands.encode_release_brake(queue))
 
     def do_delete(self, wanted: list[object], session: tuple[int, int], *arguments: Any) -> Batch:
         wanted.append(self.model.delete(*arguments))

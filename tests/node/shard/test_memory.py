@@ -18,7 +18,7 @@ from tests.node.shard.driver import Driver, publish
 
 QUEUES = 5000
 CATALOG_QUEUE_BYTES = 450
-SHARD_QUEUE_BYTES = 1170
+SHARD_QUEUE_BYTES = 1180
 MESSAGES = 20_000
 MESSAGE_BYTES = 230
 

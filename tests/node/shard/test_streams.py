@@ -248,7 +248,7 @@ def test_settings_of_streams_are_written_behind_all_others() -> None:
         assert decode_terms(encode_terms(settings), "/", "q") == settings
     full = ShardQueueSettings(
         name="q", is_stream=True, marker_ttl_ms=1000, key_index=True, expire_anywhere=True, honours_ttls=True,
-        is_mirror=True, journal="j",
+        is_mirror=True, journal="j", brake_limit=1, brake_window_ms=1000,
     )  # fmt: skip
     with pytest.raises(ShardError, match="newer release"):
         decode_terms(msgspec.msgpack.encode([*msgspec.msgpack.decode(encode_terms(full)), 5]))

@@ -6,7 +6,7 @@ import { h, show } from "../dom.js";
 import { ask, tell } from "../parts/dialog.js";
 import { Facts, figure } from "../parts/facts.js";
 import { Plot } from "../parts/plot.js";
-import { count, exactly, octets, rate } from "../units.js";
+import { count, duration, exactly, octets, rate } from "../units.js";
 import { bindingsTable } from "./exchanges.js";
 import { Journal } from "./journal.js";
 import { getForm } from "./messages.js";
@@ -38,6 +38,7 @@ export function queueView({ user, names: [vhost, name], refresh: again }) {
   const settings = h("div", { class: "sheet" });
   const about = h("p");
   const moving = h("div");
+  const brake = new BrakeNotice(vhost, name, again);
   const actions = h("div", { class: "actions" },
     isAdministrator && h("button", { type: "button", class: "plain", on: { click: move } }, "Move to another shard"),
     h("button", { type: "button", class: "plain grave", on: { click: purge } }, "Purge"),
@@ -47,7 +48,7 @@ export function queueView({ user, names: [vhost, name], refresh: again }) {
   const scheduled = new Scheduled("queues", vhost, name, again);
   const stream = new StreamSection(vhost, name);
   const journal = new Journal(vhost, name);
-  const element = h("div", {}, moving, facts.element, scheduled.element, stream.element, h("h2", {}, "Lease"), lease,
+  const element = h("div", {}, moving, brake.element, facts.element, scheduled.element, stream.element, h("h2", {}, "Lease"), lease,
     h("h2", {}, "The last five minutes"), h("div", { class: "plots" }, rates.element),
     h("h2", {}, "Since it was declared"), counts.element, h("h2", {}, "Settings"), settings, journal.element,
     h("h2", {}, "Bindings"), bindings.element, h("h2", {}, "Messages"), publishForm(vhost, "amq.default", name, again),
@@ -74,6 +75,7 @@ export function queueView({ user, names: [vhost, name], refresh: again }) {
     counts.update(Object.fromEntries(Object.keys(COUNTS).map((key) => [key, known(queue[key], (value) => figure(count(value), value))])));
     show(settings, settingsShown(queue));
     show(moving, movingShown(queue));
+    brake.update(queue.brake);
     plotted(queue);
   }
 
@@ -146,6 +148,34 @@ function settingsShown(queue) {
 function said(key, value) {
   if (key.endsWith("_ms") && typeof value === "number") return exactly(value);
   return typeof value === "object" ? JSON.stringify(value) : String(value);
+}
+
+/** Too much has failed: nothing is delivered until it ends, or somebody ends it. */
+class BrakeNotice {
+  constructor(vhost, name, done) {
+    this.text = h("span");
+    this.button = h("button", { type: "button", class: "plain", on: { click: () => this.release() } }, "Release the brake");
+    this.element = h("div", { class: "notice late", hidden: true }, h("p", { role: "status" }, this.text), this.button);
+    Object.assign(this, { vhost, name, done });
+  }
+
+  update(brake) {
+    this.element.hidden = !brake?.on;
+    if (brake?.on) {
+      show(this.text, `On brake for ${duration(brake.on_for_ms)}: nothing is delivered. ${count(brake.failed)} messages have failed within ` +
+        `${exactly(brake.window_ms)}, ${count(brake.limit)} may; it ends in ${duration(brake.ends_in_ms)} if no more fail.`);
+    }
+  }
+
+  async release() {
+    const isDone = await ask({
+      title: `Have ${this.name} deliver again?`, button: "Release", isGrave: false,
+      text: "Consumers get messages at once, and what has failed up to now counts no more.",
+      act: () => post(`${at("/api/mayfly/queues", this.vhost, this.name)}/brake/release`, {}),
+    });
+    if (isDone) tell(`${this.name} delivers again.`);
+    this.done();
+  }
 }
 
 function movingShown(queue) {

@@ -74,6 +74,7 @@ function columns(rates) {
 function queueLink(row) {
   const is = [row.durable === false && "transient", row.exclusive && "exclusive", row.policy, row.moving_to && "moves"];
   return [link("queues", row.vhost, row.name), " ", marks(is),
+    row.braked && h("span", { class: "tag late", title: "it delivers nothing, because too much has failed" }, "on brake"),
     row.unknown && h("span", { class: "tag late", title: row.unknown }, "not known")];
 }
 
