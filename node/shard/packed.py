@@ -139,12 +139,12 @@ class Packed:
     ``size`` were packed, and ``count`` are there: of a stream, and where messages expire anywhere, some may have left
     before those in front of them. Then ``there`` has a 1 for each place in which one still is, and a 0 for the others;
     else it is None. ``order`` has the places of those that are there and have a deadline, the latest first, once that
-    was asked for, and ``soonest_ms`` is the earliest deadline (RULES X2).
+    was asked for, and ``soonest_ms`` is the earliest deadline (RULES X2). ``has_left``: it is in no line any more.
     """
 
     __slots__ = (
-        "_columns", "_held", "_most_index", "_with_ttl", "count", "order", "queue_ttl_ms", "size", "soonest_ms",
-        "there",
+        "_columns", "_held", "_most_index", "_with_ttl", "count", "has_left", "order", "queue_ttl_ms", "size",
+        "soonest_ms", "there",
     )  # fmt: skip
 
     def __init__(
@@ -158,6 +158,7 @@ class Packed:
         self.size = size
         self._held = held
         self.count = size
+        self.has_left = False
         self.order = _NO_ORDER
         self.soonest_ms = UNKNOWN
         self._columns = columns
@@ -184,8 +185,9 @@ class Packed:
         return bool(self._held)
 
     def let_go(self) -> None:
-        """Its messages have left, nobody looks at it again: what is held of it is not packed any more."""
+        """Its messages have left, or are elsewhere: what is held of it is not packed any more."""
         self._held = _NOTHING
+        self.has_left = True
 
     def copy(self) -> "Packed":
         """As it is now, whatever becomes of this one."""
