@@ -22,6 +22,8 @@ GONE: Final = -1
 _NOWHERE: Final = -1
 _READ_AT_ONCE: Final = 3
 """So many messages of a piece, and the whole columns are sooner read than one number after the other."""
+_PIECES_FOR_EACH: Final = 8
+"""Where there are more pieces for each message that leaves, it is sooner found alone."""
 
 
 class Unpacked:
@@ -210,11 +212,10 @@ class Leaving:
     def _find(self, offsets: list[int]) -> None:
         """In which pieces these are, and what they say."""
         line = self._line
-        packed = list(line.packed)
-        lasts: list[int] = []
-        for each in packed:
-            assert isinstance(each, Packed)
-            lasts.append(each.last(STREAM_OFFSET))
+        pieces = len(line.packed)
+        if len(offsets) * _PIECES_FOR_EACH < pieces:
+            return
+        lasts = [_piece(line, number).last(STREAM_OFFSET) for number in range(pieces)]
         before = line.items[-1].stream_offset if line.items else -1
         by_piece: dict[int, list[int]] = {}
         for number in range(len(offsets)):
@@ -227,9 +228,8 @@ class Leaving:
                 else:
                     found.append(number)
         for at, numbers in by_piece.items():
-            piece = packed[at]
-            assert isinstance(piece, Packed)
             if len(numbers) >= _READ_AT_ONCE:
+                piece = _piece(line, at)
                 self._unpacked.forget(piece)
                 self._read(piece, numbers, offsets)
 
