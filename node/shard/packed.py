@@ -223,6 +223,38 @@ class Packed:
         numbers = unpack_column(column, self.size)
         return numbers if self.there is None else compress(numbers, self.there)
 
+    def total(self, number: int) -> int:
+        """The sum of what stands in one column, of those that are there."""
+        column = self.columns[number]
+        if isinstance(column, int):
+            return column * self.count
+        if self.there is not None:
+            return sum(self.column(number))
+        least, above = raw_column(column, self.size)
+        return least * self.size + (0 if above is None else sum(above))
+
+    def references(self) -> list[tuple[int, int]]:
+        """The entries in which the contents of those that are there stand, and how many one after the other stand in
+        each."""
+        column = self.columns[INDEX]
+        if isinstance(column, int):
+            return [(column, self.count)]
+        least, above = self.raw(INDEX)
+        assert above is not None
+        runs: list[tuple[int, int]] = []
+        last = -1
+        run = 0
+        for each in above:
+            if each != last:
+                if run:
+                    runs.append((least + last, run))
+                last = each
+                run = 0
+            run += 1
+        if run:
+            runs.append((least + last, run))
+        return runs
+
     def raw(self, number: int) -> "tuple[int, array[int] | None]":
         """The same as `raw_column`, of those that are there."""
         if self.there is None:
@@ -338,6 +370,10 @@ class Packed:
         """How many have a deadline. It takes next to no time, but for the first time when only some have TTLs of their
         own and the queue's is gone."""
         if self.queue_ttl_ms == AS_PACKED:
+            if number_base(self.columns[DEADLINE_MS]) >= 0:
+                return self.count
+            if isinstance(self.columns[DEADLINE_MS], int):
+                return 0
             return sum([1 for deadline_ms in self.column(DEADLINE_MS) if deadline_ms >= 0])
         if queue_ttl_of(self.queue_ttl_ms) >= 0:
             return self.count
