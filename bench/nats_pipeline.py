@@ -3,6 +3,7 @@ counted. Whatever is not expected ends the run.
 """
 
 import json
+import secrets
 import socket
 from collections.abc import Iterable
 from itertools import islice
@@ -11,8 +12,6 @@ from urllib.parse import urlsplit
 
 _READ_BYTES: Final = 1 << 18
 _TIMEOUT_S: Final = 180
-_INBOX: Final = b"bench.inbox"
-_ACK: Final = b"bench.ack"
 _LINE_END: Final = b"\r\n"
 _CONNECT: Final = {
     "verbose": False, "pedantic": False, "headers": True, "lang": "python", "version": "0", "protocol": 1,
@@ -32,9 +31,12 @@ class NatsPipeline:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._buffer = b""
         self._position = 0
+        # Else it would be told what others are answered.
+        own = b"bench." + secrets.token_hex(8).encode()
+        self._inbox, self._acks = own + b".inbox", own + b".acks"
         self._line()
         connect = b"CONNECT " + json.dumps(_CONNECT).encode()
-        subscribe = [b"SUB " + _INBOX + b" 1", b"SUB " + _ACK + b" 2"]
+        subscribe = [b"SUB " + self._inbox + b" 1", b"SUB " + self._acks + b" 2"]
         self._socket.sendall(_LINE_END.join([connect, *subscribe, b"PING", b""]))
         if self._line() != b"PONG":
             raise NatsError("no PONG")
@@ -48,7 +50,7 @@ class NatsPipeline:
     def ask(self, subject: str, question: dict[str, Any]) -> dict[str, Any]:
         """What JetStream's interface answers. Raises NatsError with its words if that is an error."""
         body = json.dumps(question).encode()
-        head = b"PUB %s %s %d\r\n" % (subject.encode(), _INBOX, len(body))
+        head = b"PUB %s %s %d\r\n" % (subject.encode(), self._inbox, len(body))
         self._socket.sendall(head + body + _LINE_END)
         answer: dict[str, Any] = json.loads(self._message())
         if "error" in answer:
@@ -56,7 +58,7 @@ class NatsPipeline:
         return answer
 
     def publish_all(self, messages: Iterable[bytes], window: int) -> int:
-        """At most `window` without a PubAck; `messages` are octets from `with_ttl`. How many."""
+        """At most `window` without a PubAck; `messages` are those of `with_ttl`. How many."""
         waiting = iter(messages)
         chunk = list(islice(waiting, window))
         published = acknowledged = 0
@@ -70,6 +72,12 @@ class NatsPipeline:
             room = window - (published - acknowledged)
             chunk = list(islice(waiting, room)) if room >= window // 8 else []
         return published
+
+    def with_ttl(self, subject: str, body: bytes, ttl_s: int) -> bytes:
+        """A publish, on this connection, whose message lives so long; its PubAck is counted."""
+        headers = b"NATS/1.0\r\nNats-TTL: %d\r\n\r\n" % ttl_s
+        head = b"HPUB %s %s %d %d\r\n" % (subject.encode(), self._acks, len(headers), len(headers) + len(body))
+        return head + headers + body + _LINE_END
 
     def _message(self) -> bytes:
         """The payload of the next message."""
@@ -106,10 +114,3 @@ class NatsPipeline:
             raise NatsError("the server closed the socket")
         self._buffer = self._buffer[self._position :] + data
         self._position = 0
-
-
-def with_ttl(subject: str, body: bytes, ttl_ms: int) -> bytes:
-    """A publish whose message lives so long, a second at least; its PubAck is counted."""
-    headers = b"NATS/1.0\r\nNats-TTL: %dms\r\n\r\n" % ttl_ms
-    head = b"HPUB %s %s %d %d\r\n" % (subject.encode(), _ACK, len(headers), len(headers) + len(body))
-    return head + headers + body + _LINE_END

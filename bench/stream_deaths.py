@@ -18,9 +18,10 @@ from pamqp import commands
 
 from bench.amqp_pipeline import Pipeline, publish_method, with_properties
 from bench.clusters import NODES, Cluster
-from bench.nats_pipeline import NatsPipeline, with_ttl
+from bench.nats_pipeline import NatsPipeline
 from bench.rest import idle_cpu, settle
 
+SECOND_MS: Final = 1_000
 LEAST_MS: Final = 1_000
 MOST_MS: Final = 60_000
 WINDOW: Final = 2000
@@ -36,11 +37,12 @@ _TTL_HEADER: Final = b"\x05x-ttlS"
 class _Sent:
     """The messages, and when each is due by CLOCK_MONOTONIC."""
 
-    def __init__(self, count: int, made: Callable[[int], bytes]) -> None:
+    def __init__(self, count: int, made: Callable[[int], bytes], unit_ms: int = 1) -> None:
+        """``made``: the octets of a publish with this TTL, in whole units."""
         chance = random.Random(7)
         self._count = count
         self._chance = chance
-        ttls_ms = [chance.randrange(LEAST_MS, MOST_MS) for _ in range(_KINDS)]
+        ttls_ms = [chance.randrange(LEAST_MS, MOST_MS + 1) // unit_ms * unit_ms for _ in range(_KINDS)]
         self._kinds = [(ttl_ms, made(ttl_ms)) for ttl_ms in ttls_ms]
         self.due_s: list[float] = []
 
@@ -83,7 +85,7 @@ def measure_mayfly_deaths(cluster: Cluster, count: int) -> dict[str, float]:
 
 
 def measure_jetstream_deaths(cluster: Cluster, count: int) -> dict[str, float]:
-    """By `Nats-TTL`."""
+    """By `Nats-TTL`, of which it takes whole seconds alone."""
     with NatsPipeline(cluster.uris[0]) as publisher, NatsPipeline(cluster.uris[1]) as watcher:
         watcher.ask(f"$JS.API.STREAM.CREATE.{_STREAM}", {
             "name": _STREAM, "subjects": [_STREAM], "retention": "limits", "storage": "file", "num_replicas": NODES,
@@ -94,7 +96,7 @@ def measure_jetstream_deaths(cluster: Cluster, count: int) -> dict[str, float]:
             return int(watcher.ask(f"$JS.API.STREAM.INFO.{_STREAM}", {})["state"]["messages"])
 
         return _measure(
-            cluster, _Sent(count, lambda ttl_ms: with_ttl(_STREAM, BODY, ttl_ms)),
+            cluster, _Sent(count, lambda ttl_ms: publisher.with_ttl(_STREAM, BODY, ttl_ms // SECOND_MS), SECOND_MS),
             lambda messages: publisher.publish_all(messages, WINDOW), left,
         )
 
