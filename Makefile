@@ -25,7 +25,7 @@ ARGUMENTS ?=
 WORKERS ?= 4
 # THOROUGH=1 for `make test`: every seed, the slow tests, and all of it on the source tree as well; .ci/run does that.
 THOROUGH ?=
-# For `make bench-expiry`: QUICK=1 runs a tenth of the sizes. For `make bench-growth`: few points.
+# For `make bench-expiry` and `bench-streams`: QUICK=1 runs a tenth of the sizes. For `make bench-growth`: few points.
 QUICK ?=
 # For `make bench-growth`: some knobs, such as ONLY=size,backlog.
 ONLY ?=
@@ -62,7 +62,7 @@ SECONDS ?=
 TOTALS := docs/measurements/totals.json
 
 .PHONY: run test check compiled-tests uncompiled-tests lint bench bench-latency bench-expiry bench-growth bench-long-queue \
-	bench-mixed bench-recovery bench-long-run bench-floor profile soak specifications fuzz fuzz-coverage chaos chaos-deadletters chaos-schedules chaos-jepsen power-cuts damage golden interop setup long-line \
+	bench-streams bench-mixed bench-recovery bench-long-run bench-floor profile soak specifications fuzz fuzz-coverage chaos chaos-deadletters chaos-schedules chaos-jepsen power-cuts damage golden interop setup long-line \
 	wheel lock image test-failover test-upgrade \
 	test-systemd test-compose test-k8s clean
 
@@ -130,6 +130,12 @@ bench-growth: $(INSTALLED)
 # consumed in order. Takes 25 GB in TMPDIR meanwhile. ARGUMENTS='--messages 500000' is a tenth.
 bench-long-queue: $(INSTALLED)
 	$(BIN)/python -P bench/long_queue.py $(ARGUMENTS)
+
+# Streams beside RabbitMQ's and JetStream's, with every aim; ten minutes, 4 GB in TMPDIR. QUICK=1: a tenth of the sizes, WRITE=1 puts the
+# figures into docs.
+bench-streams: $(INSTALLED)
+	$(BIN)/python -P bench/streams.py $(if $(filter-out 0,$(QUICK)),--quick) \
+		$(if $(filter-out 0,$(WRITE)),--write docs/measurements/streams.md) $(ARGUMENTS)
 
 # CPU of a message by stage, sampled; WRITE=1 puts the figures into docs. Needs py-spy.
 profile: $(INSTALLED)

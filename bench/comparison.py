@@ -5,6 +5,7 @@ Figures are named "load.figure", such as "a1k.confirmed_s".
 
 import json
 import statistics
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Final
 
@@ -176,10 +177,10 @@ class Compared:
         return self.ours is not None and aim.met(self.ours, self.theirs.get(aim.peer))
 
 
-def compare(results: Results) -> list[Compared]:
+def compare(results: Results, rows: Sequence[Row] = ROWS) -> list[Compared]:
     """The rows of which there is a figure, in their order."""
     compared = []
-    for row in ROWS:
+    for row in rows:
         medians = {peer: results.median(peer, row.figure) for peer in PEERS}
         theirs = {peer: median for peer, median in medians.items() if median is not None}
         compared.append(Compared(row, results.median(MAYFLY, row.figure), theirs))

@@ -1,8 +1,9 @@
 """The comparison as Markdown: the table of aims, every run, how it was measured, and an excerpt for the README."""
 
+from collections.abc import Sequence
 from typing import Final
 
-from bench.comparison import JETSTREAM, MAYFLY, PEERS, RABBITMQ, Compared, Results, compare, ratio
+from bench.comparison import JETSTREAM, MAYFLY, PEERS, RABBITMQ, ROWS, Compared, Results, Row, compare, ratio
 
 LAVINMQ_RATE: Final = 179_000
 LAVINMQ_CPU_US: Final = 5.4
@@ -40,9 +41,9 @@ def excerpt(results: Results) -> list[str]:
     ]
 
 
-def verdict(results: Results) -> str:
+def verdict(results: Results, rows: Sequence[Row] = ROWS) -> str:
     """Which aims are not met, or not known to be, and whether anything failed."""
-    aims = [(f"{each.row.title} ({aim})", each.met(aim)) for each in compare(results) for aim in each.row.aims]
+    aims = [(f"{each.row.title} ({aim})", each.met(aim)) for each in compare(results, rows) for aim in each.row.aims]
     unmet = [title for title, met in aims if met is False]
     unknown = [title for title, met in aims if met is None]
     words = "Of the aims there these are not met: " + "; ".join(unmet) if unmet else "All the aims there are met"
@@ -66,14 +67,14 @@ def about(results: Results) -> list[str]:
     return [f"- {line}" for line in lines]
 
 
-def aims_table(results: Results) -> list[str]:
+def aims_table(results: Results, rows: Sequence[Row] = ROWS) -> list[str]:
     """All brokers, with how many times a peer's figure ours is, the aims, and whether they are met."""
     lines = [
         f"| load | MayflyMQ | {' | '.join(PEERS)} | aims | met | cores used by others, at most, in the same order |",
         "|---" * (len(PEERS) + 5) + "|",
     ]
     shown = {None: "?", True: "yes", False: "**no**"}
-    for each in compare(results):
+    for each in compare(results, rows):
         peers = " | ".join(_theirs(each, peer) for peer in PEERS)
         aims = "; ".join(str(aim) for aim in each.row.aims)
         met = "; ".join(shown[each.met(aim)] for aim in each.row.aims)
@@ -101,11 +102,11 @@ def failures(results: Results) -> list[str]:
     return ["", "### Failed", "", "```", *results.failures, "```"]
 
 
-def runs_table(results: Results) -> list[str]:
+def runs_table(results: Results, rows: Sequence[Row] = ROWS) -> list[str]:
     """The figures of every run."""
     brokers = (MAYFLY, *PEERS)
     lines = [f"| figure | {' | '.join(brokers)} |", "|---" * (len(brokers) + 1) + "|"]
-    for each in compare(results):
+    for each in compare(results, rows):
         figure, decimals = each.row.figure, each.row.decimals
         cells = [
             ", ".join(_number(value, decimals) for value in results.values(broker, figure)) for broker in brokers

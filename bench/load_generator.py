@@ -6,6 +6,7 @@ import json
 import shlex
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,12 +14,40 @@ from bench.clusters import ROOT, SHARED, BrokerFailed, Cluster
 from bench.machine import machine_to_itself
 
 _MAX_S: Final = 180
-_COMMON: Final = ("--window", "1000", "--prefetch", "1000", "--strict")
+_QUEUE_TYPE: Final = "--queue-type"
+_STRICT: Final = "--strict"
+_COMMON: Final = ("--window", "1000", "--prefetch", "1000")
 _FORMAT: Final = (r'\"p50\":%.3f,', r'\"p50\":%.3f,\"p90\":%.3f,\"p9999\":%.3f,')
 _FIGURES: Final = ("h_q(h, .5) / 1e3,", "h_q(h, .5) / 1e3, h_q(h, .9) / 1e3, h_q(h, .9999) / 1e3,")
 """Percentiles that the generators know and do not print, put into the copies."""
-_OWN: Final = {"amqp": ("--queue-type", "quorum"), "nats": ()}
-"""By the scheme of the broker's URIs, as PROGRAMS. A stream of JetStream has three replicas where there are three."""
+_CONSUME_ARGUMENTS: Final = (
+    "p = w32(p, 0);\n    out_method(w, 1, a, (size_t)(p - a));",
+    """if (reads_stream()) {
+      p = w32(p, 26);
+      p = wstr(p, "x-stream-offset");
+      *p++ = 'S';
+      p = w32(p, 5);
+      memcpy(p, "first", 5);
+      p += 5;
+    } else {
+      p = w32(p, 0);
+    }
+    out_method(w, 1, a, (size_t)(p - a));""",
+)
+_START_CONSUMING: Final = (
+    "static void start_consuming(worker_t *w) {",
+    """static bool reads_stream(void) {
+  for (int i = 0; cfg.consume_only && i < cfg.narg; i++)
+    if (!strcmp(cfg.arg[i].key, "x-queue-type") && !strcmp(cfg.arg[i].val, "stream")) return true;
+  return false;
+}
+
+static void start_consuming(worker_t *w) {""",
+)
+"""Whoever only consumes from streams begins with their first message."""
+_OWN: Final = {"amqp": (_QUEUE_TYPE, "quorum"), "nats": ()}
+"""By the scheme of the broker's URIs, as PROGRAMS; a `--queue-type` in a load is used instead. A stream of JetStream
+has three replicas where there are three."""
 PROGRAMS: Final = {"amqp": "amqpload", "nats": "natsload"}
 
 
@@ -33,7 +62,10 @@ class LoadGenerator:
         self.folder.mkdir(parents=True, exist_ok=True)
         for source in SHARED.iterdir():
             if source.suffix == ".c":
-                (self.folder / source.name).write_text(with_more_percentiles(source.read_text()))
+                text = with_more_percentiles(source.read_text())
+                if source.stem == PROGRAMS["amqp"]:
+                    text = with_stream_offsets(text)
+                (self.folder / source.name).write_text(text)
             elif source.is_file():
                 shutil.copy(source, self.folder / source.name)
         done = subprocess.run(["make", "-s", "-C", str(self.folder)], capture_output=True, text=True)
@@ -41,9 +73,12 @@ class LoadGenerator:
             needs = "Debian: apt-get install gcc make librabbitmq-dev"
             raise BrokerFailed(f"the load generators can't be built ({needs}):\n{done.stderr}")
 
-    def run(self, cluster: Cluster, load: list[str]) -> dict[str, Any]:
-        """One run. Raises BrokerFailed if messages were lost, came twice or out of order, or it did not get through."""
-        command = command_line(str(self.folder), ",".join(cluster.uris), ",".join(map(str, cluster.pids)), load)
+    def run(self, cluster: Cluster, load: list[str], strict: bool = True) -> dict[str, Any]:
+        """One run. Raises BrokerFailed if it did not get through, or, where `strict`, messages were lost, came twice or
+        out of order."""
+        command = command_line(
+            str(self.folder), ",".join(cluster.uris), ",".join(map(str, cluster.pids)), load, strict
+        )
         with machine_to_itself():
             done = subprocess.run(command, capture_output=True, text=True, timeout=2 * _MAX_S)
         if done.returncode:
@@ -54,19 +89,30 @@ class LoadGenerator:
 
 def with_more_percentiles(source: str) -> str:
     """A generator's source that prints p90 and p9999. Raises BrokerFailed where the places are not as they were."""
-    for old, new in (_FORMAT, _FIGURES):
+    return _changed(source, (_FORMAT, _FIGURES))
+
+
+def with_stream_offsets(source: str) -> str:
+    """amqpload's source that reads streams from their beginning. Raises BrokerFailed as above."""
+    return _changed(source, (_CONSUME_ARGUMENTS, _START_CONSUMING))
+
+
+def _changed(source: str, changes: Sequence[tuple[str, str]]) -> str:
+    for old, new in changes:
         if source.count(old) != 1:
             raise BrokerFailed(f"the load generator's source has {old!r} {source.count(old)} times, once expected")
         source = source.replace(old, new)
     return source
 
 
-def command_line(folder: str, uris: str, pids: str, load: list[str]) -> list[str]:
-    """The words of a run. A window or prefetch in `load` has precedence."""
+def command_line(folder: str, uris: str, pids: str, load: list[str], strict: bool = True) -> list[str]:
+    """The words of a run. A window, prefetch or queue type in `load` has precedence."""
     scheme = uris.partition(":")[0]
     program = str(Path(folder) / PROGRAMS[scheme])
+    own = () if _QUEUE_TYPE in load else _OWN[scheme]
+    checks = (_STRICT,) if strict else ()
     return [
-        program, "--uris", uris, "--cpu-pids", pids, "--max-time", str(_MAX_S), *_OWN[scheme], *_COMMON, *load
+        program, "--uris", uris, "--cpu-pids", pids, "--max-time", str(_MAX_S), *own, *_COMMON, *checks, *load
     ]  # fmt: skip
 
 

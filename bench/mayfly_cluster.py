@@ -106,6 +106,35 @@ class MayflyCluster(ReplicatedCluster):
             process.wait(START_S)
 
 
+class MayflyNode(Cluster):
+    """A node alone, by `mayfly node`."""
+
+    def __init__(self, process: Process, start_on_its_data: Callable[[], Process]) -> None:
+        uri = f"amqp://guest:guest@127.0.0.1:{_SINGLE_PORT}/%2f"
+        super().__init__("MayflyMQ", [uri], [process.pid], [_SINGLE_PORT + _HTTP_OFFSET])
+        self._process, self._start = process, start_on_its_data
+        self._started_again = False
+
+    def end(self) -> None:
+        """SIGTERM, and wait."""
+        self._process.terminate()
+        self._process.wait(START_S)
+
+    def start_again(self) -> float:
+        """On its data, when it has ended; how long it takes until it is ready, in s."""
+        began_s = time.monotonic()
+        self._process = self._start()
+        self._started_again = True
+        self.pids = [self._process.pid]
+        wait_until(lambda: answers(self.http[0], "/health/ready"), "the node serves again", START_S, every_s=0.02)
+        return time.monotonic() - began_s
+
+    def end_started_again(self) -> None:
+        """End the node if it is not the first one."""
+        if self._started_again:
+            self.end()
+
+
 def _spread(views: list[dict[int, int]], nodes: int) -> bool:
     """Whether there is one view of the leaders, and no node leads much more than another."""
     if not views or any(view != views[0] for view in views):
@@ -162,7 +191,7 @@ class Mayfly(Broker):
                 cluster.end_started_again()
 
     @contextmanager
-    def single_node(self) -> Iterator[Cluster]:
+    def single_node(self) -> Iterator["MayflyNode"]:
         """By `mayfly node`."""
         with self._running(_alone) as (process, folder):
             http = _SINGLE_PORT + _HTTP_OFFSET
@@ -172,7 +201,13 @@ class Mayfly(Broker):
                 return answers(http, "/health/ready")
 
             _wait(serves, folder / "up.log")
-            yield Cluster(self.name, [f"amqp://guest:guest@127.0.0.1:{_SINGLE_PORT}/%2f"], [process.pid], [http])
+            node = MayflyNode(process, lambda: start(
+                [*self._program, *_alone(folder)], folder / "again.log", self._environment
+            ))
+            try:
+                yield node
+            finally:
+                node.end_started_again()
 
     @contextmanager
     def _running(self, arguments: Callable[[Path], list[str]]) -> Iterator[tuple[Process, Path]]:

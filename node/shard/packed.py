@@ -139,12 +139,12 @@ class Packed:
     ``size`` were packed, and ``count`` are there: of a stream, and where messages expire anywhere, some may have left
     before those in front of them. Then ``there`` has a 1 for each place in which one still is, and a 0 for the others;
     else it is None. ``order`` has the places of those that are there and have a deadline, the latest first, once that
-    was asked for, and ``soonest_ms`` is the earliest deadline (RULES X2).
+    was asked for, and ``soonest_ms`` is the earliest deadline (RULES X2). ``has_left``: it is in no line any more.
     """
 
     __slots__ = (
-        "_columns", "_held", "_most_index", "_with_ttl", "count", "order", "queue_ttl_ms", "size", "soonest_ms",
-        "there",
+        "_columns", "_held", "_most_index", "_with_ttl", "count", "has_left", "order", "queue_ttl_ms", "size",
+        "soonest_ms", "there",
     )  # fmt: skip
 
     def __init__(
@@ -158,6 +158,7 @@ class Packed:
         self.size = size
         self._held = held
         self.count = size
+        self.has_left = False
         self.order = _NO_ORDER
         self.soonest_ms = UNKNOWN
         self._columns = columns
@@ -184,8 +185,9 @@ class Packed:
         return bool(self._held)
 
     def let_go(self) -> None:
-        """Its messages have left, nobody looks at it again: what is held of it is not packed any more."""
+        """Its messages have left, or are elsewhere: what is held of it is not packed any more."""
         self._held = _NOTHING
+        self.has_left = True
 
     def copy(self) -> "Packed":
         """As it is now, whatever becomes of this one."""
@@ -220,6 +222,38 @@ class Packed:
             return repeat(column, self.count)
         numbers = unpack_column(column, self.size)
         return numbers if self.there is None else compress(numbers, self.there)
+
+    def total(self, number: int) -> int:
+        """The sum of what stands in one column, of those that are there."""
+        column = self.columns[number]
+        if isinstance(column, int):
+            return column * self.count
+        if self.there is not None:
+            return sum(self.column(number))
+        least, above = raw_column(column, self.size)
+        return least * self.size + (0 if above is None else sum(above))
+
+    def references(self) -> list[tuple[int, int]]:
+        """The entries in which the contents of those that are there stand, and how many one after the other stand in
+        each."""
+        column = self.columns[INDEX]
+        if isinstance(column, int):
+            return [(column, self.count)]
+        least, above = self.raw(INDEX)
+        assert above is not None
+        runs: list[tuple[int, int]] = []
+        last = -1
+        run = 0
+        for each in above:
+            if each != last:
+                if run:
+                    runs.append((least + last, run))
+                last = each
+                run = 0
+            run += 1
+        if run:
+            runs.append((least + last, run))
+        return runs
 
     def raw(self, number: int) -> "tuple[int, array[int] | None]":
         """The same as `raw_column`, of those that are there."""
@@ -336,6 +370,10 @@ class Packed:
         """How many have a deadline. It takes next to no time, but for the first time when only some have TTLs of their
         own and the queue's is gone."""
         if self.queue_ttl_ms == AS_PACKED:
+            if number_base(self.columns[DEADLINE_MS]) >= 0:
+                return self.count
+            if isinstance(self.columns[DEADLINE_MS], int):
+                return 0
             return sum([1 for deadline_ms in self.column(DEADLINE_MS) if deadline_ms >= 0])
         if queue_ttl_of(self.queue_ttl_ms) >= 0:
             return self.count

@@ -7,6 +7,7 @@ from typing import Final
 
 from mayfly.cluster.versions import LEVEL_SCHEDULES
 from mayfly.node.shard.commands import (
+    AFTER,
     CHANGE_SCHEDULED,
     LIST_HEAD,
     NUMBER,
@@ -14,6 +15,7 @@ from mayfly.node.shard.commands import (
     PUBLISH,
     PUBLISH_HEAD,
     PUBLISH_KEPT,
+    PUBLISH_KEPT_HEAD,
     PUBLISH_LATER,
     RECURRING,
     RECURRING_ONE,
@@ -23,7 +25,7 @@ from mayfly.node.shard.delivery import has_room
 from mayfly.node.shard.dialect import NEVER_TTL, RABBITMQ
 from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.line import Line
-from mayfly.node.shard.message import NO_DEADLINE, NO_MARKER, NO_TTL, Message
+from mayfly.node.shard.message import NO_DEADLINE, NO_MARKER, NO_TTL, Message, is_own_ttl
 from mayfly.node.shard.outbox import MAXLEN
 from mayfly.node.shard.packing import NUMBER_BYTES, unpack_numbers
 from mayfly.node.shard.priority import place_of
@@ -34,9 +36,11 @@ from mayfly.node.shard.rescheduling import CHANGED, UNDECIDED, apply_change_sche
 from mayfly.node.shard.results import Published
 from mayfly.node.shard.settings import MAX_NUMBER
 from mayfly.node.shard.state import State
+from mayfly.node.shard.stream import Stream
 from mayfly.node.shard.stream_keys import StreamKeys, routing_key
 
 _HEAD_BYTES: Final = PUBLISH_HEAD.size
+_KEPT_BYTES: Final = PUBLISH_KEPT_HEAD.size
 _NO_LINE: Final = Line()
 _PUBLISHES: Final = (PUBLISH, PUBLISH_LATER, PUBLISH_KEPT)
 
@@ -262,7 +266,57 @@ def apply_publish_later(state: State, position: int, end: int) -> int:
     """
     data = state.data
     while position < end and data[position] in (PUBLISH_LATER, PUBLISH_KEPT):
-        position = _apply_one_later(state, position, end)
+        after = _apply_kept(state, position, end) if data[position] == PUBLISH_KEPT else position
+        position = after if after > position else _apply_one_later(state, position, end)
+    return position
+
+
+def _apply_kept(state: State, position: int, end: int) -> int:
+    """Apply PUBLISH_KEPTs for one stream without keys, due now, one after the other: their TTLs are all that tells them
+    from PUBLISHes. Where they end; what is anything else is left to `_apply_one_later`, and so is what does not fit."""
+    data = state.data
+    index = state.index
+    now_ms = state.time_ms
+    queue: Queue | None = None
+    stream: Stream | None = None
+    items: list[Message] = []
+    messages = 0
+    body_bytes = 0
+    timed = 0
+    while position + _KEPT_BYTES <= end and data[position] == PUBLISH_KEPT:
+        (
+            _, form, key_length, extra, header_length, body_length, target, ttl_ms, due_ms, stream_ttl_ms
+        ) = PUBLISH_KEPT_HEAD.unpack_from(data, position)
+        offset = position + _KEPT_BYTES
+        stop = offset + key_length + header_length + body_length
+        if extra or form != AFTER or due_ms or stop > end or ttl_ms > MAX_NUMBER or stream_ttl_ms > NEVER_TTL:
+            break
+        if queue is None:
+            queue = state.queues.get(target)
+            stream = None if queue is None else queue.stream
+            if queue is None or stream is None or stream.is_mirror or stream.keys is not None:
+                return position
+            items = queue.ready.own_end()
+        elif target != queue.queue_id:
+            break
+        assert stream is not None
+        deadline_ms = queue.deadline_ms(now_ms, stream_ttl_ms)
+        if deadline_ms >= 0:
+            timed += 1
+        stream_offset = stream.next_offset + messages
+        items.append(
+            Message(
+                index, offset, key_length, header_length, body_length, now_ms, deadline_ms, stream_offset, stream_ttl_ms
+            )
+        )
+        if is_own_ttl(stream_ttl_ms):
+            stream.expiry.put(now_ms + stream_ttl_ms, stream_offset)
+        messages += 1
+        body_bytes += body_length
+        position = stop
+    if queue is not None and messages:
+        state.touch(queue)
+        _count(state, queue, queue.ready, messages, body_bytes, timed)
     return position
 
 

@@ -18,7 +18,7 @@ from typing import Final
 from mayfly.node.shard.line import Line
 from mayfly.node.shard.message import Message
 from mayfly.node.shard.message_id import NO_DIGEST
-from mayfly.node.shard.run import TIME_SHIFT, ScheduleRun, joined, piece_of, place_from, place_of, run_of, split
+from mayfly.node.shard.run import TIME_SHIFT, ScheduleRun, joined, piece_of, place_of, run_of, split
 from mayfly.node.shard.timers import NEVER
 
 _SMALL: Final = 4
@@ -358,40 +358,6 @@ class Schedule:
             found.sort(key=place_of)
             del found[most:]
         return [message for message in found if message.enqueued_ms <= until_ms]
-
-    def next_run(self, due_ms: int, index: int) -> list[Message]:
-        """Of a schedule without digests: a run leaves, the first that begins with this due time and index or behind, or
-        the first of all: all of it. The young if there is no run."""
-        if not self.runs:
-            young = self.young
-            self.young, self.places, self.digests = [], [], []
-            self._count_off(young)
-            return young
-        at = bisect_left(self.run_places, place_from(due_ms, index, 0))
-        if at == len(self.runs):
-            at = 0
-        del self.run_places[at]
-        messages = self.runs.pop(at).live()
-        self._count_off(messages)
-        return messages
-
-    def put_run(self, messages: list[Message]) -> None:
-        """What is left of a run, or of the young, that `next_run` gave is back."""
-        if not messages:
-            return
-        self.count += len(messages)
-        self.body_bytes += sum([message.body_length for message in messages])
-        digests = [NO_DIGEST] * len(messages)
-        if self.runs or len(messages) >= self.half:
-            self._enter(run_of(messages, digests, self.half))
-        else:
-            self.young = messages
-            self.places = [place_of(message) for message in messages]
-            self.digests = digests
-
-    def _count_off(self, messages: list[Message]) -> None:
-        self.count -= len(messages)
-        self.body_bytes -= sum([message.body_length for message in messages])
 
     def retime(self, queue_ttl_ms: int) -> None:
         """The deadlines of all are by this TTL of the queue from now on, -1 for none (RULES T12)."""

@@ -8,10 +8,10 @@ own time is up (`node.shard.stream_expiry`).
 from typing import Final
 
 from mayfly.node.shard.consumers import Holder
+from mayfly.node.shard.deadlines import Deadlines, key_of
 from mayfly.node.shard.line import Line
 from mayfly.node.shard.message import NO_TTL, Message, is_own_ttl, mark_of
 from mayfly.node.shard.said_ttls import said_ttl_ms
-from mayfly.node.shard.schedule import Schedule
 from mayfly.node.shard.stream_keys import StreamKeys
 from mayfly.node.shard.stream_line import Unpacked, last_offset, read, since
 from mayfly.node.shard.timers import NEVER
@@ -61,7 +61,7 @@ class Stream:
 
     ``expiry`` has the deadlines that messages have of their own (J2), ``aged_offset`` is the first that may still leave
     by age: what is there before it stays for ever. ``outdated`` deadlines are in ``expiry`` whose message has left
-    otherwise; they go when there are too many, those from the deadline and offset ``swept`` on next.
+    otherwise; they go when there are too many, those from the key ``swept`` on next.
     ``keys``: where each routing key's messages are, of streams that ask for it. ``marker_ttl_ms``: the TTL of the
     marker that takes the place of the last message of a key, -1 for no markers (J3); ``markers`` were made so far.
     ``is_mirror``: its messages are those of another stream, at their offsets (J4).
@@ -81,9 +81,9 @@ class Stream:
         self.idle: dict[int, Holder] = {}
         self.woken_offset = 0
         self.aged_offset = 0
-        self.expiry = Schedule(piece)
+        self.expiry = Deadlines(piece)
         self.outdated = 0
-        self.swept = (0, 0)
+        self.swept = key_of(0, 0)
         self.marker_ttl_ms = marker_ttl_ms
         self.markers = 0
         self.honours_ttls = False
@@ -104,7 +104,7 @@ class Stream:
         if self.keys is not None:
             mark = self.keys.add(key, offset, reason)
         if is_own_ttl(ttl_ms):
-            self.expiry.put(Message(offset, 0, 0, 0, 0, enqueued_ms + ttl_ms, -1, 0))
+            self.expiry.put(enqueued_ms + ttl_ms, offset)
         return Message(
             content.index, content.offset, content.key_length, content.header_length, content.body_length,
             enqueued_ms, deadline_ms, offset, ttl_ms, mark,

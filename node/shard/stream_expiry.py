@@ -8,12 +8,13 @@ the place of the last message of a routing key, at the end of the stream, in the
 
 from typing import Final
 
+from mayfly.node.shard.deadlines import deadline_of, offset_of
 from mayfly.node.shard.dialect import NEVER_TTL, queue_ttl_of
 from mayfly.node.shard.message import MAX_AGE, NO_MARKER, NO_TTL, Message, is_own_ttl
 from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.state import State
 from mayfly.node.shard.stream import Stream
-from mayfly.node.shard.stream_line import find, remove
+from mayfly.node.shard.stream_line import GONE, Leaving, find, remove
 
 _FEW_OUTDATED: Final = 2
 """Outdated deadlines are looked for when there are more than so many pieces have, and more than others."""
@@ -38,13 +39,41 @@ def _expire_late(state: State, queue: Queue, stream: Stream) -> None:
     """What has passed its own deadline leaves, in the order of these."""
     late = stream.expiry.take(state.time_ms, state.expiry_budget)
     state.expiry_budget -= len(late)
-    line = queue.ready
-    for deadline in late:
-        message = remove(line, stream.unpacked, deadline.index)
+    if stream.keys is None:
+        _expire_together(state, queue, stream, late)
+        return
+    for key in late:
+        message = remove(queue.ready, stream.unpacked, offset_of(key))
         if message is None:
             stream.outdated -= 1
         else:
-            _expired(state, queue, stream, message, deadline.enqueued_ms)
+            _expired(state, queue, stream, message, deadline_of(key))
+
+
+def _expire_together(state: State, queue: Queue, stream: Stream, late: list[int]) -> None:
+    """The same where there are no keys, so that nothing is to be known of any message but what it holds."""
+    leaving = Leaving(queue.ready, stream.unpacked, [offset_of(key) for key in late])
+    queue.ready_bytes -= leaving.body_bytes
+    lag = state.expiry_lag
+    time_ms = state.time_ms
+    gone = 0
+    run = 0
+    run_index = GONE
+    for key, index in zip(late, leaving.indexes, strict=True):
+        if index == GONE:
+            gone += 1
+            continue
+        lag.observe(time_ms - deadline_of(key))
+        if index != run_index:
+            if run:
+                state.release(run_index, run)
+            run = 0
+            run_index = index
+        run += 1
+    if run:
+        state.release(run_index, run)
+    queue.expired += len(late) - gone
+    stream.outdated -= gone
 
 
 def _expire_old(state: State, queue: Queue, stream: Stream, age_ms: int) -> None:
@@ -123,10 +152,9 @@ def _sweep(state: State, queue: Queue, stream: Stream) -> None:
     line = queue.ready
     few = _FEW_OUTDATED * line.piece
     while stream.outdated > few and 2 * stream.outdated > expiry.count and state.expiry_budget > 0:
-        messages = expiry.next_run(*stream.swept)
-        there = [each for each in messages if find(line, each.index) is not None]
-        stream.outdated -= len(messages) - len(there)
+        keys = expiry.next_run(stream.swept)
+        there = [key for key in keys if find(line, offset_of(key)) is not None]
+        stream.outdated -= len(keys) - len(there)
         expiry.put_run(there)
-        first = (there or messages)[0]
-        stream.swept = (first.enqueued_ms, first.index + 1)
-        state.expiry_budget -= 1 + len(messages) // _SWEPT_AS_ONE
+        stream.swept = (there or keys)[0] + 1
+        state.expiry_budget -= 1 + len(keys) // _SWEPT_AS_ONE

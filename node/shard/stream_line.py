@@ -11,12 +11,19 @@ from typing import Final
 
 from mayfly.node.shard.line import Line
 from mayfly.node.shard.message import Message
-from mayfly.node.shard.packed import ENQUEUED_MS, STREAM_OFFSET, Packed, pack
+from mayfly.node.shard.packed import BODY_LENGTH, ENQUEUED_MS, INDEX, STREAM_OFFSET, Packed, pack, raw_column
 
 _UNPACKED_PIECES: Final = 4
 _SMALL_PARTS: Final = 16
 """A piece with less than one of so many parts of its messages is put together with another such."""
 _NO_MESSAGES: Final[list[Message]] = []
+GONE: Final = -1
+"""An entry of none."""
+_NOWHERE: Final = -1
+_READ_AT_ONCE: Final = 3
+"""So many messages of a piece, and the whole columns are sooner read than one number after the other."""
+_PIECES_FOR_EACH: Final = 8
+"""Where there are more pieces for each message that leaves, it is sooner found alone."""
 
 
 class Unpacked:
@@ -163,12 +170,112 @@ def _remove_packed(line: Line, unpacked: Unpacked, number: int, offset: int) -> 
     unpacked.forget(piece)
     piece.leave(place)
     line.packed_count -= 1
+    _tidy(line, unpacked, number)
+    return message
+
+
+def _tidy(line: Line, unpacked: Unpacked, number: int) -> None:
+    """One has left this piece: if half of it has, it is packed anew."""
+    piece = _piece(line, number)
     if not piece.count:
         del line.packed[number]
+        piece.let_go()
     elif 2 * piece.count <= piece.size:
         line.packed[number] = piece.without_gaps()
+        piece.let_go()
         _join(line, unpacked, number)
-    return message
+
+
+class Leaving:
+    """Messages that leave a line together, by their offsets: the same becomes of the line as if `remove` were called
+    for one after the other. ``indexes``: the entry of each, GONE for those that were not there; ``body_bytes`` of all.
+
+    What stands packed is found piece by piece: the columns of a piece are read once for all of its messages.
+    """
+
+    __slots__ = ("_lengths", "_line", "_pieces", "_places", "_unpacked", "body_bytes", "indexes")
+
+    def __init__(self, line: Line, unpacked: Unpacked, offsets: list[int]) -> None:
+        self._line = line
+        self._unpacked = unpacked
+        count = len(offsets)
+        self._pieces: list[Packed | None] = [None] * count
+        self._places = [0] * count
+        self.indexes = [GONE] * count
+        self._lengths = [0] * count
+        self.body_bytes = 0
+        if line.packed_count:
+            self._find(offsets)
+        for number in range(count):
+            self._remove(number, offsets[number])
+
+    def _find(self, offsets: list[int]) -> None:
+        """In which pieces these are, and what they say."""
+        line = self._line
+        pieces = len(line.packed)
+        if len(offsets) * _PIECES_FOR_EACH < pieces:
+            return
+        lasts = [_piece(line, number).last(STREAM_OFFSET) for number in range(pieces)]
+        before = line.items[-1].stream_offset if line.items else -1
+        by_piece: dict[int, list[int]] = {}
+        for number in range(len(offsets)):
+            offset = offsets[number]
+            if before < offset <= lasts[-1]:
+                at = bisect_left(lasts, offset)
+                found = by_piece.get(at)
+                if found is None:
+                    by_piece[at] = [number]
+                else:
+                    found.append(number)
+        for at, numbers in by_piece.items():
+            if len(numbers) >= _READ_AT_ONCE:
+                piece = _piece(line, at)
+                self._unpacked.forget(piece)
+                self._read(piece, numbers, offsets)
+
+    def _read(self, piece: Packed, numbers: list[int], offsets: list[int]) -> None:
+        columns = piece.columns
+        size = piece.size
+        first, above_first = raw_column(columns[STREAM_OFFSET], size)
+        least_index, above_index = raw_column(columns[INDEX], size)
+        least_length, above_length = raw_column(columns[BODY_LENGTH], size)
+        there = piece.there
+        for number in numbers:
+            self._pieces[number] = piece
+            above = offsets[number] - first
+            place = 0
+            if above < 0:
+                place = _NOWHERE
+            elif above_first is not None:
+                # Without a gap before it the place is known.
+                place = above if above < size and above_first[above] == above else bisect_left(above_first, above)
+                if above_first[place] != above:
+                    place = _NOWHERE
+            elif above:
+                place = _NOWHERE
+            if place >= 0 and there is not None and not there[place]:
+                place = _NOWHERE
+            self._places[number] = place
+            if place >= 0:
+                self.indexes[number] = least_index if above_index is None else least_index + above_index[place]
+                self._lengths[number] = least_length if above_length is None else least_length + above_length[place]
+
+    def _remove(self, number: int, offset: int) -> None:
+        piece = self._pieces[number]
+        if piece is None or piece.has_left:
+            # It is not packed, or not there any more: others that left before have made the piece another.
+            message = remove(self._line, self._unpacked, offset)
+            self.indexes[number] = GONE if message is None else message.index
+            self.body_bytes += 0 if message is None else message.body_length
+            return
+        place = self._places[number]
+        if place < 0:
+            return
+        piece.leave(place)
+        self._line.packed_count -= 1
+        self.body_bytes += self._lengths[number]
+        if 2 * piece.count <= piece.size:
+            _tidy(self._line, self._unpacked, _number_from(self._line, offset))
 
 
 def _join(line: Line, unpacked: Unpacked, number: int) -> None:
@@ -185,6 +292,8 @@ def _join(line: Line, unpacked: Unpacked, number: int) -> None:
             unpacked.forget(two)
             line.packed[first] = pack(one.messages() + two.messages())
             del line.packed[first + 1]
+            one.let_go()
+            two.let_go()
             return
 
 

@@ -20,7 +20,7 @@ class StandInLoad(LoadGenerator):
     def __init__(self) -> None:
         self.runs: list[list[str]] = []
 
-    def run(self, cluster: Cluster, load: list[str]) -> dict[str, Any]:
+    def run(self, cluster: Cluster, load: list[str], strict: bool = True) -> dict[str, Any]:
         self.runs.append(load)
         if "--queues" in load and "12" in load:
             raise BrokerFailed("3 lost")

@@ -8,7 +8,7 @@ from mayfly.node.shard.dialect import LAST_RULE
 from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.line import Line
 from mayfly.node.shard.message import FAILED, GIVEN_BACK, NOT_SENT
-from mayfly.node.shard.packed import AS_PACKED, BODY_LENGTH, INDEX, Packed
+from mayfly.node.shard.packed import AS_PACKED, BODY_LENGTH, Packed
 from mayfly.node.shard.retiming import Retiming
 from mayfly.node.shard.returning import ReturningMessages
 from mayfly.node.shard.snapshot.message_columns import (
@@ -18,11 +18,13 @@ from mayfly.node.shard.snapshot.message_columns import (
     columns_at,
     with_acquired,
 )
-from mayfly.node.shard.snapshot.pace import WorkPace
+from mayfly.node.shard.snapshot.pace import LIST_COSTS, WorkPace
 from mayfly.node.shard.state import State
 
 _WAYS: Final[dict[int, int | bool]] = {NOT_SENT: False, FAILED: True, GIVEN_BACK: GIVEN_BACK}
 """How a way to come back is written: the first two as before there was another."""
+_PACKED_AS_ONE: Final = 4
+"""So many messages that stay packed are read in the time of one that becomes an object."""
 
 
 def line_row(line: Line, columns: MessageColumns) -> list[object]:
@@ -93,7 +95,7 @@ class LineReading:
             piece = Packed(count, with_acquired(state, piece_columns), queue_ttl_ms, there)
             packed.append(piece)
             timed += self._count(state, piece)
-            if pace.is_over(piece.count):
+            if pace.is_over(max(LIST_COSTS, piece.count // _PACKED_AS_ONE)):
                 yield
         if back_row:
             yield from back.read(state, back_row, pace)
@@ -107,7 +109,7 @@ class LineReading:
         piece.check(MOST_ALIKE)
         if self.counts_references:
             live = state.live
-            for index in piece.column(INDEX):
-                live[index] = live.get(index, 0) + 1
-        self.body_bytes += sum(piece.column(BODY_LENGTH))
+            for index, count in piece.references():
+                live[index] = live.get(index, 0) + count
+        self.body_bytes += piece.total(BODY_LENGTH)
         return piece.timed()

@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
+from mayfly.node.shard.deadlines import deadline_of, key_of, offset_of
 from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.packed import PRIORITY, STREAM_OFFSET, Packed
 from mayfly.node.shard.queue import Queue
+from mayfly.node.shard.snapshot.deadlines_row import deadlines_row, restore_deadlines
 from mayfly.node.shard.snapshot.message_columns import MessageColumns
 from mayfly.node.shard.snapshot.pace import WorkPace
-from mayfly.node.shard.snapshot.schedule_row import restore_schedule, schedule_row
 from mayfly.node.shard.state import State
 from mayfly.node.shard.stream import Stream
 from mayfly.node.shard.stream_keys import StreamKeys
@@ -22,10 +23,12 @@ _KEYS: Final = 4
 def stream_row(stream: Stream, columns: MessageColumns) -> list[object]:
     """Its numbers and places; behind them what it has of deadlines and keys. Which consumers are idle follows."""
     row: list[object] = [stream.next_offset, list(stream.places.items())]
-    times = [stream.aged_offset, stream.markers, stream.outdated, *stream.swept]
+    times = [
+        stream.aged_offset, stream.markers, stream.outdated, deadline_of(stream.swept), offset_of(stream.swept)
+    ]
     if any(times) or stream.expiry.count or stream.keys is not None:
         row.append(times)
-        row.append(schedule_row(stream.expiry, columns) if stream.expiry.count else [])
+        row.append(deadlines_row(stream.expiry, columns) if stream.expiry.count else [])
     if stream.keys is not None:
         row.append([stream.keys.next_number, list(stream.keys.keys), list(stream.filters.items())])
     return row
@@ -39,9 +42,9 @@ def restore_stream(state: State, queue: Queue, stream: Stream, row: Any, pace: W
     stream.places = dict(places)
     if len(row) > _TIMES:
         stream.aged_offset, stream.markers, stream.outdated, swept_ms, swept_offset = row[_TIMES]
-        stream.swept = (swept_ms, swept_offset)
+        stream.swept = key_of(swept_ms, swept_offset)
         if row[_EXPIRY]:
-            yield from restore_schedule(state, stream.expiry, row[_EXPIRY], pace, counts_references=False)
+            yield from restore_deadlines(state, stream.expiry, row[_EXPIRY], pace)
     if stream.keys is not None:
         next_number, names, filters = row[_KEYS]
         stream.filters = dict(filters)

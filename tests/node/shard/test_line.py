@@ -3,14 +3,14 @@
 import tracemalloc
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.line import PIECE, Line
 from mayfly.node.shard.message import Message, deadline_ms
 from mayfly.node.shard.moment import MomentPart, parts_of
-from mayfly.node.shard.packed import HELD_PIECES, Packed, hold, pack, pack_column, unpack_column
+from mayfly.node.shard.packed import BODY_LENGTH, HELD_PIECES, Packed, hold, pack, pack_column, unpack_column
 from mayfly.node.shard.shard import Shard
 from tests.node.shard.driver import Driver, attach, publish
 
@@ -194,3 +194,24 @@ def test_one_entry_delivers_a_bounded_number_of_bytes() -> None:
         driver.tick()
     assert sum(sizes) == 12 * (MIB + 2)
     assert len(sizes) == 3 and max(sizes) <= 5 * MIB
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 300), st.booleans()), min_size=1), st.booleans())
+def test_what_packed_messages_hold_is_counted_without_unpacking_them(
+    rows: list[tuple[int, int, bool]], have_deadlines: bool
+) -> None:
+    messages = [
+        Message(index, place, 3, 4, length, 5, 9 if have_deadlines else -1, 0)
+        for place, (index, length, _) in enumerate(rows)
+    ]
+    piece = pack(messages)
+    for place, (_, _, leaves) in enumerate(rows):
+        if leaves and piece.count > 1:
+            piece.leave(place)
+    left = [True] * len(messages) if piece.there is None else list(piece.there)
+    there = [each for each, is_there in zip(messages, left, strict=True) if is_there]
+    indexes = [index for index, count in piece.references() for _ in range(count)]
+    assert indexes == [each.index for each in there]
+    assert piece.total(BODY_LENGTH) == sum(each.body_length for each in there)
+    assert piece.timed() == (len(there) if have_deadlines else 0)

@@ -463,3 +463,31 @@ def test_r2_a_forecast_counts_what_leaves_from_anywhere(piece: int) -> None:
     driver.tick()
     (outlook,) = [each for each in counting if each is not None]
     assert outlook.expire == [20, 60, 69]
+
+
+@pytest.mark.parametrize("piece", [2, 4096])
+@pytest.mark.parametrize("keys", [False, True])
+def test_c1_publishes_that_are_applied_together_come_to_the_same_as_one_by_one(piece: int, keys: bool) -> None:
+    """C1: what is due at a time that has passed takes its way alone, and the same becomes of it."""
+    rng = Random(5)
+    together, alone = one_stream(piece, key_index=keys), one_stream(piece, key_index=keys)
+    for _ in range(40):
+        ttls_ms = [rng.choice((0, 1000, 1500, 60_000, NEVER_TTL)) for _ in range(rng.randrange(1, 9))]
+        for driver, due in ((together, None), (alone, (commands.AT, 1))):
+            parts = []
+            for ttl_ms in ttls_ms:
+                parts.append(kept("x" * (ttl_ms % 7), ttl_ms, key=f"k{ttl_ms % 3}", due=due))
+                if ttl_ms == 1500:
+                    parts.append(plain("y"))
+            driver.run(b"".join(parts))
+            driver.pass_ms(200)
+            driver.tick()
+        assert together.shard.snapshot() == alone.shard.snapshot()
+
+
+def test_a_publish_with_a_ttl_that_is_cut_off_costs_those_before_it_nothing() -> None:
+    driver = one_stream()
+    whole = kept("a", 5000)
+    with pytest.raises(ShardError):
+        driver.run(whole + kept("b", 5000)[:-1])
+    assert driver.ready(STREAM) == 1

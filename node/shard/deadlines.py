@@ -1,0 +1,307 @@
+"""The deadlines of a stream's messages that have TTLs of their own (RULES J2), by the messages' offsets. HOT.
+
+In order of deadlines, then of offsets. A deadline with its offset is one number, a *key* (`key_of`). The ones that came
+last are *young*: a list that is put in order when somebody looks at it. When there are many, the later half of them
+becomes a *run*: in order, and packed. So any deadline is put in its place by looking at the young alone, and what is
+due leaves all runs in one go: six to twelve bytes a message, and what each costs does not depend on how many there are.
+
+Where it is cut follows from what happened to it alone, as with a queue's schedule (`node.shard.schedule`): replicas of
+releases in which streams had one of those know these runs as theirs.
+"""
+
+from array import array
+from bisect import bisect_left, bisect_right
+from heapq import merge
+from itertools import islice
+from typing import Final
+
+from mayfly.node.shard.timers import NEVER
+
+_SHIFT: Final = 63
+_OFFSETS: Final = (1 << _SHIFT) - 1
+_SMALL: Final = 4
+"""A run with less of its deadlines left than one in so many is put together with others."""
+_FEW: Final = 8
+"""To put less than one of so many runs in their places they are moved one by one."""
+_NONE: Final = -1
+
+
+def key_of(deadline_ms: int, offset: int) -> int:
+    """The number that stands for both."""
+    return deadline_ms << _SHIFT | offset
+
+
+def deadline_of(key: int) -> int:
+    """The deadline of a key."""
+    return key >> _SHIFT
+
+
+def offset_of(key: int) -> int:
+    """The offset of a key."""
+    return key & _OFFSETS
+
+
+def _packed(numbers: list[int], least: int, most: int) -> "array[int]":
+    """How much each is above the least."""
+    span = most - least
+    kind = "H" if span < 1 << 16 else "I" if span < 1 << 32 else "Q"
+    return array(kind, [number - least for number in numbers])
+
+
+class DeadlineRun:
+    """Keys in order, of which those before ``head`` have left."""
+
+    __slots__ = ("_first_ms", "_first_offset", "_offsets", "_times", "head")
+
+    def __init__(self, deadlines_ms: list[int], offsets: list[int]) -> None:
+        """At least one, in order."""
+        self.head = 0
+        self._first_ms = deadlines_ms[0]
+        self._first_offset = min(offsets)
+        self._times = _packed(deadlines_ms, self._first_ms, deadlines_ms[-1])
+        self._offsets = _packed(offsets, self._first_offset, max(offsets))
+
+    def count(self) -> int:
+        """How many are there."""
+        return len(self._times) - self.head
+
+    def first(self) -> int:
+        """The first key."""
+        head = self.head
+        return key_of(self._first_ms + self._times[head], self._first_offset + self._offsets[head])
+
+    def due(self, until_ms: int) -> int:
+        """How many have their deadline then or before."""
+        return bisect_right(self._times, until_ms - self._first_ms, self.head) - self.head
+
+    def before(self, key: int) -> int:
+        """How many come before this key."""
+        start, stop = self._at(deadline_of(key))
+        return bisect_left(self._offsets, offset_of(key) - self._first_offset, start, stop) - self.head
+
+    def _at(self, deadline_ms: int) -> tuple[int, int]:
+        """From where to where this deadline stands."""
+        above_ms = deadline_ms - self._first_ms
+        start = bisect_left(self._times, above_ms, self.head)
+        return start, bisect_right(self._times, above_ms, start)
+
+    def offsets_at(self, deadline_ms: int) -> list[int]:
+        """The offsets with this deadline, in order."""
+        start, stop = self._at(deadline_ms)
+        first = self._first_offset
+        return [first + above for above in self._offsets[start:stop]]
+
+    def keys(self, count: int) -> list[int]:
+        """The first so many of those that are there."""
+        start, stop = self.head, self.head + count
+        base = key_of(self._first_ms, 0) + self._first_offset
+        return [
+            base + (above_ms << _SHIFT) + above
+            for above_ms, above in zip(self._times[start:stop], self._offsets[start:stop], strict=True)
+        ]
+
+    def leave(self, count: int) -> None:
+        """The first so many leave, and not all."""
+        self.head += count
+        if 2 * self.head >= len(self._times):
+            del self._times[: self.head]
+            del self._offsets[: self.head]
+            self.head = 0
+
+    def columns(self) -> tuple[list[int], list[int]]:
+        """Deadlines and offsets of those that are there."""
+        head = self.head
+        first_ms, first_offset = self._first_ms, self._first_offset
+        deadlines_ms = [first_ms + above_ms for above_ms in self._times[head:]]
+        return deadlines_ms, [first_offset + above for above in self._offsets[head:]]
+
+
+def run_of(keys: list[int]) -> DeadlineRun:
+    """A run of these keys, which are in order and at least one."""
+    return DeadlineRun([key >> _SHIFT for key in keys], [key & _OFFSETS for key in keys])
+
+
+class Deadlines:
+    """The deadlines of one stream: ``young`` and ``runs``, these in the order of their first keys. ``count``: how many
+    there are."""
+
+    __slots__ = ("_first_young", "_firsts", "_half", "_in_order", "_young", "count", "runs")
+
+    def __init__(self, piece: int) -> None:
+        """``piece``: at most so many are young; tests lower it."""
+        self._half = max(1, piece // 2)
+        self._young: list[int] = []
+        self._in_order = True
+        self._first_young = _NONE
+        self.runs: list[DeadlineRun] = []
+        self._firsts: list[int] = []
+        self.count = 0
+
+    def put(self, deadline_ms: int, offset: int) -> None:
+        """One more; no two have one offset."""
+        key = key_of(deadline_ms, offset)
+        young = self._young
+        if not young:
+            self._first_young = key
+        elif key < young[-1]:
+            self._in_order = False
+            if key < self._first_young:
+                self._first_young = key
+        young.append(key)
+        self.count += 1
+        if len(young) >= 2 * self._half:
+            self._make_run()
+
+    def young(self) -> list[int]:
+        """The keys of the young, in order. Not to be changed."""
+        if not self._in_order:
+            self._young.sort()
+            self._in_order = True
+        return self._young
+
+    def _make_run(self) -> None:
+        """The later half of the young becomes a run, with what little is left of others."""
+        half = self._half
+        young = self.young()
+        keys = young[half:]
+        del young[half:]
+        taken = 0
+        number = 0
+        while number < len(self.runs) and taken < half:
+            run = self.runs[number]
+            count = run.count()
+            if count * _SMALL < half:
+                keys += run.keys(count)
+                taken += count
+                del self.runs[number]
+                del self._firsts[number]
+            else:
+                number += 1
+        if taken:
+            keys.sort()
+        self._enter(run_of(keys))
+
+    def _enter(self, run: DeadlineRun) -> None:
+        first = run.first()
+        at = bisect_left(self._firsts, first)
+        self._firsts.insert(at, first)
+        self.runs.insert(at, run)
+
+    def next_due_ms(self) -> int:
+        """The first deadline; NEVER when there is none."""
+        if self._firsts and (not self._young or self._firsts[0] < self._first_young):
+            return deadline_of(self._firsts[0])
+        return deadline_of(self._first_young) if self._young else NEVER
+
+    def take(self, until_ms: int, most: int) -> list[int]:
+        """The first keys, at most so many, with deadlines then or before, in order; they leave."""
+        if most <= 0 or not self.count or self.next_due_ms() > until_ms:
+            return []
+        young = self.young()
+        end = key_of(until_ms + 1, 0)
+        # Those behind so many, and one more, have none of the first so many.
+        reached = min(bisect_left(self._firsts, end), most + 1)
+        due = bisect_left(young, end)
+        for run in self.runs[:reached]:
+            due += run.due(until_ms)
+        if due > most:
+            end = self._end_of(most, reached, until_ms)
+        taken = young[: bisect_left(young, end)]
+        if taken:
+            del young[: len(taken)]
+            if young:
+                self._first_young = young[0]
+        from_young = len(taken)
+        self._take_from_runs(end, taken)
+        if len(taken) > from_young:
+            taken.sort()
+        self.count -= len(taken)
+        return taken
+
+    def _take_from_runs(self, end: int, taken: list[int]) -> None:
+        """What comes before this key leaves the runs."""
+        reached = bisect_left(self._firsts, end)
+        if not reached:
+            return
+        left: list[DeadlineRun] = []
+        for run in self.runs[:reached]:
+            count = run.before(end)
+            taken += run.keys(count)
+            if count < run.count():
+                run.leave(count)
+                left.append(run)
+        del self.runs[:reached]
+        del self._firsts[:reached]
+        if len(left) * _FEW < len(self.runs):
+            for run in left:
+                self._enter(run)
+            return
+        runs = left + self.runs
+        firsts = [run.first() for run in left] + self._firsts
+        order = sorted(range(len(runs)), key=firsts.__getitem__)
+        self.runs = [runs[each] for each in order]
+        self._firsts = [firsts[each] for each in order]
+
+    def _end_of(self, most: int, reached: int, until_ms: int) -> int:
+        """The key behind the first so many, of which there are more until then in the young and the first runs."""
+        young = self._young
+        runs = self.runs[:reached]
+        # Before ``low_ms`` there are not too many, until ``high_ms`` there are.
+        low_ms, high_ms = self.next_due_ms(), until_ms
+        before = 0
+        while low_ms < high_ms:
+            middle_ms = (low_ms + high_ms) // 2
+            count = bisect_left(young, key_of(middle_ms + 1, 0))
+            for run in runs:
+                if count > most:
+                    break
+                count += run.due(middle_ms)
+            if count > most:
+                high_ms = middle_ms
+            else:
+                low_ms = middle_ms + 1
+                before = count
+        if before == most:
+            return key_of(low_ms, 0)
+        at_once = [[offset_of(key) for key in young if deadline_of(key) == low_ms]]
+        at_once += [run.offsets_at(low_ms) for run in runs]
+        last = list(islice(merge(*at_once), most - before))[-1]
+        return key_of(low_ms, last + 1)
+
+    def next_run(self, after: int) -> list[int]:
+        """A run leaves, the first that begins with this key or behind it, or the first of all: all of it. The young if
+        there is no run."""
+        if not self.runs:
+            young = self.young()
+            self._young = []
+            self.count -= len(young)
+            return young
+        at = bisect_left(self._firsts, after)
+        if at == len(self.runs):
+            at = 0
+        del self._firsts[at]
+        run = self.runs.pop(at)
+        self.count -= run.count()
+        return run.keys(run.count())
+
+    def put_run(self, keys: list[int]) -> None:
+        """What is left of a run, or of the young, that `next_run` gave is back."""
+        if not keys:
+            return
+        self.count += len(keys)
+        if self.runs or self._young or len(keys) >= self._half:
+            self._enter(run_of(keys))
+        else:
+            self._young = keys
+            self._in_order = True
+            self._first_young = keys[0]
+
+    def restore(self, young: list[int], runs: list[DeadlineRun]) -> None:
+        """Be what a snapshot says: the keys of the young, and the runs in order."""
+        self._young = young
+        self._in_order = True
+        if young:
+            self._first_young = young[0]
+        self.runs = runs
+        self._firsts = [run.first() for run in runs]
+        self.count = len(young) + sum([run.count() for run in runs])

@@ -1,0 +1,202 @@
+"""Deadlines of streams against the schedule that streams had first, and messages that leave a line together against
+messages that leave it one by one (RULES J2, C1)."""
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mayfly.node.shard.deadlines import DeadlineRun, Deadlines, deadline_of, key_of, offset_of
+from mayfly.node.shard.line import Line
+from mayfly.node.shard.message import Message
+from mayfly.node.shard.packed import Packed
+from mayfly.node.shard.run import ScheduleRun
+from mayfly.node.shard.schedule import Schedule
+from mayfly.node.shard.snapshot.deadlines_row import deadlines_row, restore_deadlines
+from mayfly.node.shard.snapshot.message_columns import MessageColumns
+from mayfly.node.shard.snapshot.pace import WorkPace
+from mayfly.node.shard.snapshot.schedule_row import restore_schedule, schedule_row
+from mayfly.node.shard.state import State
+from mayfly.node.shard.stream_line import GONE, Leaving, Unpacked, find, remove
+
+LEVEL = 9
+
+
+def keys_of(messages: list[Message]) -> list[int]:
+    return [key_of(each.enqueued_ms, each.index) for each in messages]
+
+
+def cut_of(deadlines: Deadlines) -> list[list[int]]:
+    return [deadlines.young(), *[run.keys(run.count()) for run in deadlines.runs]]
+
+
+def cut_of_schedule(schedule: Schedule) -> list[list[int]]:
+    return [keys_of(schedule.young), *[keys_of(run.live()) for run in schedule.runs]]
+
+
+def state_of() -> State:
+    state = State(1, set(), 2000, 2000, 4096, False, 2000, 100)
+    state.level = LEVEL
+    return state
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), st.integers(0, 60)),
+        st.tuples(st.just("put"), st.integers(0, 1 << 40)),
+        st.tuples(st.just("put many"), st.integers(1, 30)),
+        st.tuples(st.just("take"), st.integers(0, 30)),
+    ),
+    max_size=60,
+)
+
+
+@settings(deadline=None)
+@given(STEPS, st.integers(1, 16), st.integers(0, 1 << 30))
+def test_c1_deadlines_leave_and_are_cut_as_by_a_schedule(steps: list[tuple[str, int]], piece: int, seed: int) -> None:
+    """C1: replicas whose releases differ have the same state."""
+    chance = Random(seed)
+    deadlines, schedule, offset, now_ms = Deadlines(piece), Schedule(piece), 0, 0
+    for kind, number in steps:
+        if kind == "take":
+            now_ms += chance.randrange(20)
+            taken = deadlines.take(now_ms, number)
+            assert taken == keys_of(schedule.take(now_ms, number))
+        else:
+            for _ in range(number if kind == "put many" else 1):
+                deadline_ms = now_ms + (chance.randrange(40) if kind == "put many" else number)
+                deadlines.put(deadline_ms, offset)
+                schedule.put(Message(offset, 0, 0, 0, 0, deadline_ms, -1, 0))
+                offset += chance.choice((1, 1, 1, 1 << 20))
+        assert (deadlines.count, deadlines.next_due_ms()) == (schedule.count, schedule.next_due_ms())
+        assert cut_of(deadlines) == cut_of_schedule(schedule)
+
+
+@pytest.mark.parametrize("same", [1, 50, 100_000])
+def test_what_is_due_at_once_leaves_in_order_within_the_bound(same: int) -> None:
+    deadlines, chance = Deadlines(64), Random(3)
+    put = [key_of(chance.randrange(100_000) // same * same, offset) for offset in range(5000)]
+    for key in put:
+        deadlines.put(deadline_of(key), offset_of(key))
+    put.sort()
+    taken: list[int] = []
+    while deadlines.count:
+        some = deadlines.take(100_000, 37)
+        assert some == put[len(taken) : len(taken) + 37]
+        taken += some
+    assert taken == put
+
+
+@settings(deadline=None)
+@given(st.integers(1, 400), st.integers(2, 16), st.integers(0, 1 << 30))
+def test_t13_runs_that_are_looked_at_come_back_without_what_has_left(count: int, piece: int, seed: int) -> None:
+    chance, deadlines = Random(seed), Deadlines(piece)
+    there = {key_of(chance.randrange(1000), offset) for offset in range(count)}
+    for key in sorted(there, key=offset_of):
+        deadlines.put(deadline_of(key), offset_of(key))
+    swept = 0
+    for _ in range(20):
+        keys = deadlines.next_run(swept)
+        kept = [key for key in keys if chance.random() < 0.7]
+        there -= set(keys) - set(kept)
+        deadlines.put_run(kept)
+        swept = (kept or keys or [0])[0] + 1
+        assert sorted(key for keys in cut_of(deadlines) for key in keys) == sorted(there)
+        assert deadlines.count == len(there)
+    assert deadlines.take(1000, count) == sorted(there)
+
+
+def test_a_deadline_takes_a_few_bytes() -> None:
+    run = DeadlineRun(sorted(Random(1).randrange(60_000) for _ in range(2048)), list(range(2048)))
+    assert run._times.itemsize == 2
+    assert run._offsets.itemsize == 2
+
+
+@settings(deadline=None)
+@given(st.integers(0, 200), st.integers(0, 50), st.integers(1, 16), st.integers(0, 1 << 30))
+def test_c1_snapshots_are_those_of_a_schedule(count: int, taken: int, piece: int, seed: int) -> None:
+    """C1: a replica of the release before reads them, and this one reads that one's."""
+    chance, deadlines, schedule = Random(seed), Deadlines(piece), Schedule(piece)
+    for offset in range(count):
+        deadline_ms = chance.randrange(1 << 34)
+        deadlines.put(deadline_ms, offset)
+        schedule.put(Message(offset, 0, 0, 0, 0, deadline_ms, -1, 0))
+    deadlines.take(1 << 35, taken)
+    schedule.take(1 << 35, taken)
+    pace = WorkPace(10)
+    columns = MessageColumns(1000, LEVEL)
+    rows = deadlines_row(deadlines, columns), schedule_row(schedule, columns)
+    while columns.step():
+        pass
+    read = Schedule(piece)
+    for _ in restore_schedule(state_of(), read, rows[0], pace, counts_references=False):
+        pass
+    assert cut_of_schedule(read) == cut_of(deadlines)
+    assert all(isinstance(run, ScheduleRun) and run.head < len(run.items) for run in read.runs)
+    for row in rows:
+        again = Deadlines(piece)
+        for _ in restore_deadlines(state_of(), again, row, pace):
+            pass
+        assert cut_of(again) == cut_of(deadlines)
+        assert (again.count, again.next_due_ms()) == (deadlines.count, deadlines.next_due_ms())
+
+
+def line_of(count: int, piece: int, seed: int) -> Line:
+    """A stream's line; there are gaps between offsets."""
+    chance, line, offset = Random(seed), Line(piece), 0
+    for number in range(count):
+        line.append(Message(number // 3, number % 3, 3, 4, number % 7, number, -1, offset))
+        offset += chance.choice((1, 1, 1, 2, 9))
+    return line
+
+
+def shape_of(line: Line) -> list[object]:
+    """All that is in a line, and how it is cut."""
+    shape: list[object] = [[each.stream_offset for each in line.items[line.head :]], line.packed_count]
+    for piece in line.packed:
+        assert isinstance(piece, Packed)
+        there = None if piece.there is None else bytes(piece.there)
+        shape.append((piece.size, piece.count, there, list(piece.column(7))))
+    return [*shape, [each.stream_offset for each in line.back], line.gone]
+
+
+@settings(deadline=None)
+@given(
+    st.integers(0, 400), st.integers(1, 40), st.integers(1, 60), st.sampled_from(["anywhere", "front", "near"]),
+    st.integers(0, 1 << 30),
+)
+def test_c1_what_leaves_together_leaves_as_one_by_one(
+    count: int, piece: int, at_once: int, where: str, seed: int
+) -> None:
+    """C1: whether messages leave together is nothing that a state may say."""
+    chance, together, alone = Random(seed), line_of(count, piece, seed), line_of(count, piece, seed)
+    unpacked, unpacked_alone = Unpacked(), Unpacked()
+    most = 10 * count + 10
+    while together.count():
+        there = [each.stream_offset for each in together.live()]
+        some = min(len(there), at_once)
+        if where == "front":
+            offsets = there[:some]
+        elif where == "near":
+            start = chance.randrange(len(there) - some + 1)
+            offsets = there[start : start + some]
+        else:
+            offsets = chance.sample(there, some)
+        offsets += [offset for offset in chance.sample(range(most), min(5, most)) if offset not in offsets]
+        chance.shuffle(offsets)
+        if together.packed:
+            piece_read = together.packed[0]
+            assert isinstance(piece_read, Packed)
+            unpacked.of(piece_read)
+        leaving = Leaving(together, unpacked, offsets)
+        gone = [remove(alone, unpacked_alone, offset) for offset in offsets]
+        assert leaving.indexes == [GONE if each is None else each.index for each in gone]
+        assert leaving.body_bytes == sum(each.body_length for each in gone if each is not None)
+        assert shape_of(together) == shape_of(alone)
+        left = [each.stream_offset for each in together.live()]
+        assert left == sorted(set(there) - set(offsets))
+        for offset in left[:3]:
+            message = find(together, offset)
+            assert message is not None
+            assert message.stream_offset == offset
