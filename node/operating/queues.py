@@ -14,7 +14,7 @@ from mayfly.node.catalog import QueueRecord
 from mayfly.node.engine.engine import Engine
 from mayfly.node.operating.node_questions import NodeQuestions
 from mayfly.node.operating.ports.queue_selection import Figures, QueueSelection
-from mayfly.node.operating.queue_order import Name, QueueOrder
+from mayfly.node.operating.queue_order import QueueNames, QueueOrder
 from mayfly.node.operating.shard_sources import ShardSources, unknown_text
 from mayfly.node.operating.views.idle import active_at, idle_field
 from mayfly.node.operating.views.queue_counts import (
@@ -204,12 +204,12 @@ class Queues:
             await asyncio.sleep(0)
         return rows
 
-    async def names_by(self, column: str, vhosts: Collection[str]) -> list[Name] | None:
+    async def names_by(self, column: str, vhosts: Collection[str]) -> QueueNames | None:
         """Vhost and name of the queues in these vhosts in the order of a column; see `QueueOrder.by`."""
         names = await self._order.by(column)
         if names is None or all(vhost.name in vhosts for vhost in self._engine.catalog.vhosts()):
             return names
-        return [name for name in names if name[0] in vhosts]
+        return names.of(vhosts)
 
     async def counts(self, records: Sequence[QueueRecord]) -> tuple[dict[int, QueueViewCounts], list[int]]:
         """How much is in them, by id, as far as that is known; and the shards of which no node has told anything."""
