@@ -111,6 +111,27 @@ def test_s4_what_waits_is_shown_and_cancelled_after_a_question(page: Browser, no
     page.wait_without("letter <1>", "table")
 
 
+def test_shards_are_shown_by_nodes(page: Browser) -> None:
+    """Which node has which, who leads, the term, how far each is: by node and by shard, in the order of the shards."""
+    go(page, "shards", "Shards")
+    captions = page.run("return [...document.querySelectorAll('caption')].map((it) => it.textContent)")
+    assert captions == ["Nodes and their replicas", "Replicas by shard and node", "What is in each shard"]
+    tables = page.run("""
+        return [...document.querySelectorAll('main table')].map((table) =>
+            [...table.rows].map((row) => [...row.cells].map((cell) => cell.innerText.trim())))
+    """)
+    (heads, *rows), (columns, *shards), (_, *inside) = tables
+    assert heads == ["Node", "Leads", "Replicas", "Furthest behind", "There"]
+    (row,) = rows
+    assert columns == ["Shard", "Term", "Committed", row[0]]
+    assert [each[0] for each in shards] == ["catalog", *[str(number) for number in range(1, len(shards))]]
+    assert row[1:4] == [str(len(shards)), str(len(shards)), "0 entries"]
+    assert all(int(each[1]) >= 1 and each[3].startswith("leader") for each in shards)
+    assert [each[0] for each in inside] == [each[0] for each in shards]
+    page.run("document.querySelectorAll('main .scroll')[1].focus()")
+    assert page.run("return document.activeElement.getAttribute('aria-label')") == "Replicas by shard and node"
+
+
 def test_parked_dead_letters_are_dropped_after_a_question(page: Browser) -> None:
     go(page, "deadletters", "Dead letters")
     page.wait("audit", "table")
