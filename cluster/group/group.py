@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable
 
 from mayfly.cluster.group.applying import Applying
 from mayfly.cluster.group.clock import GroupClock, MemberClocks
+from mayfly.cluster.group.commit_times import AwaitedCommits, CommitTimes
 from mayfly.cluster.group.feeds import Feeds
 from mayfly.cluster.group.log_upkeep import LogUpkeep
 from mayfly.cluster.group.own_session import OwnSession, close_batch
@@ -91,6 +92,7 @@ class Group:
         self.upkeep: LogUpkeep = LogUpkeep(id, stored, self.log, self._applying, settings)
         self.reads: Reads = Reads(node, session.sender.incarnation)
         self._proposals: Proposals = Proposals()
+        self.awaited_commits: AwaitedCommits = AwaitedCommits()
         self.applied: int = self.log.snapshot_metadata.index
         self.conf_state: ConfState = self.log.snapshot_metadata.conf_state
         self.in_flight: Ready | None = None
@@ -322,9 +324,11 @@ class Group:
             return
         if not self.leads:
             self._proposals.drop()
+            self.awaited_commits.forget()
             return
         if self.hands_over:
             return
+        before = self.raw.last_index
         # The led clock up to this moment: a renewal stamped with the last tick's would shorten its lease (RULES L4).
         self.clock.advance_led(now_ms)
         for batches in self._proposals.in_entries(self.settings.entry_bytes):
@@ -333,7 +337,18 @@ class Group:
                 self.raw.propose(b"".join([header, *batches]))
             except ProposalDropped:
                 break
-        self._proposals.are_proposed(self.raw.last_index)
+        last_index = self.raw.last_index
+        self._proposals.are_proposed(last_index)
+        self.awaited_commits.proposed(self.raw.term, last_index, last_index - before, now_ms)
+
+    def note_times(self, now_ms: int, times: CommitTimes) -> None:
+        """In every turn in which it has something to do a leader notes since when the next entry gathers, and which
+        are committed by now."""
+        if not self.leads:
+            return
+        if self._proposals.gathered:
+            self.awaited_commits.gathers(now_ms)
+        self.awaited_commits.committed(self.raw.term, self.raw.committed, now_ms, times)
 
     def owes(self, node: int, commit: int) -> bool:
         """On the leader: whether a node should hear at once that the log is committed so far, because somebody waits
@@ -370,6 +385,7 @@ class Group:
             self._led = False
             self.leader_index = 0
             self._proposals.forget_owed()
+            self.awaited_commits.forget()
             self.clock.follow()
 
     @property

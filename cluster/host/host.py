@@ -25,6 +25,7 @@ from typing import Final
 
 from mayfly.cluster import notice_kinds
 from mayfly.cluster.group.clock import MemberClocks
+from mayfly.cluster.group.commit_times import CommitTimes
 from mayfly.cluster.group.group import Group
 from mayfly.cluster.group.own_session import OwnSession
 from mayfly.cluster.group.sessions import NOT_HELD, EnvelopeError, check_batches
@@ -131,6 +132,7 @@ class Host:
         self._feeding: Feeding = Feeding(settings.node, self.groups, self.sessions, parts.codec, self.send_notice)
         self._rebuilds: Rebuilds = Rebuilds(self.groups, self.leadership, self.send_notice)
         self.cache: EntryCache = parts.cache
+        self.commit_times: CommitTimes = CommitTimes()
         self.clock_refusals: int = 0
         """How often a campaign was held back because this node's clock is too far ahead (RULES C3)."""
         self.short_of_disk: bool = False
@@ -582,6 +584,7 @@ class Host:
         return leader, term
 
     def _advance_replica(self, group: Group, now_ms: int) -> None:
+        group.note_times(now_ms, self.commit_times)
         # By a name of its own: else the type checker, and so mypyc, takes `group.in_flight` for None below, too.
         under_way = group.in_flight
         if under_way is not None:

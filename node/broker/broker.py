@@ -113,6 +113,10 @@ class Broker:
         self.connections[connection.name] = connection
         return connection
 
+    def ticked(self, now_ms: int) -> None:
+        """See `ClusterEvents.ticked`."""
+        self.traffic.now_ms = now_ms
+
     def _connection_over(self, name: str) -> None:
         self.connections.pop(name, None)
 

@@ -198,6 +198,10 @@ class ClusterFacade(Protocol):
 class ClusterEvents(Protocol):
     """What the cluster tells the broker of its node (implemented by `Broker`)."""
 
+    def ticked(self, now_ms: int) -> None:
+        """It is this time of the process clock, in ms, from each tick to the next."""
+        ...
+
     def shard_effects(self, shard_id: int, effects: Sequence[object]) -> None:
         """Effects of the local replica for consumers of this node, in order."""
         ...

@@ -78,6 +78,8 @@ class Traffic(MessageCounts):
         self.vhosts: dict[str, VhostTraffic] = {}
         self.watches: list[Watch] = []
         """Of operators who look at the moment."""
+        self.now_ms: int = 0
+        """The process clock as of the last tick: near enough to say since when something is idle."""
         self.connections_opened: int = 0
         """Those that came into a vhost; so with those that are closed."""
         self.connections_closed: int = 0
@@ -130,6 +132,8 @@ class ChannelTraffic(MessageCounts):
         super().__init__()
         self._vhost: VhostTraffic = vhost
         self.node: Traffic = node
+        self.active_ms: int = node.now_ms
+        """When its client asked for something, or was given something, last; see `Traffic.now_ms`."""
 
     def receive(self, contents: Sequence[Content], first: int, end: int) -> None:
         """Publishes contents[first:end], which are some, were taken."""
@@ -139,6 +143,7 @@ class ChannelTraffic(MessageCounts):
 
     def confirm(self, messages: int) -> None:
         """So many were confirmed."""
+        self.active_ms = self.node.now_ms
         self.confirmed += messages
         self._vhost.confirmed += messages
         self.node.confirmed += messages
@@ -157,6 +162,7 @@ class ChannelTraffic(MessageCounts):
 
     def deliver(self, messages: int, again: int, auto_ack: bool) -> None:
         """So many went to a consumer, some of them again."""
+        self.active_ms = self.node.now_ms
         if auto_ack:
             self.delivered_auto_ack += messages
             self._vhost.delivered_auto_ack += messages

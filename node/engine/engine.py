@@ -167,6 +167,8 @@ class Engine:
     def tick(self, now_ms: int) -> None:
         """Call every tick."""
         self._now_ms = now_ms
+        if self.broker is not None:
+            self.broker.ticked(now_ms)
         self.host.tick(now_ms)
         self.catalog.let_go()
         for id, leader in self._leaders.items():

@@ -24,6 +24,7 @@ PAGES: Final = {
     "/cluster/members": "the members; POST /cluster/remove takes one out",
     "/shards": "who votes and leads where; POST /shards/{group}/move and /shards/{group}/transfer change it, POST "
     "/shards/add has more of them",
+    "/shards/replicas": "which node has which, who leads, terms, how far each replica is behind",
     "/queues": f"queues by name; ?vhost= ?name=part of it ?limit={USUAL_QUEUES} ?fresh=true",
     "/queues/{vhost}/{name}": "one queue, the default vhost is %2F; ?fresh=true waits for news",
     "/metrics/per-queue": "metrics of the queues whose shards this node leads; ?vhost= ?queue=name (may be repeated) "
@@ -67,6 +68,7 @@ class ObservingPages:
             operator = self._operator
             for path, show in (("/cluster/members", _members), ("/shards", _shards)):
                 router.add_get(path, self._open_pages.for_monitors(_told(self._of_cluster(operator, path, show))))
+            router.add_get("/shards/replicas", self._open_pages.for_monitors(_told(self._replicas_of(operator))))
 
     def _of_cluster(
         self, operator: OperatorPort, path: str, show: Callable[[OperatorPort], Awaitable[dict[str, Any]]]
@@ -78,6 +80,17 @@ class ObservingPages:
                 return Made(json_of({**await show(operator), **freshness}), JSON)
 
             return (await self._page_queue.get(f"{path} {freshness}", make, asks_others=True)).response()
+
+        return handle
+
+    def _replicas_of(self, operator: OperatorPort) -> Callable[[web.Request], Awaitable[web.Response]]:
+        """Waits for no leader: it is for finding out which are missing."""
+
+        async def make() -> Made:
+            return Made(json_of({"shards": await operator.replicas()}), JSON)
+
+        async def handle(request: web.Request) -> web.Response:
+            return (await self._page_queue.get("/shards/replicas", make, asks_others=True)).response()
 
         return handle
 

@@ -12,7 +12,13 @@ from mayfly.node.numbers import CATALOG_GROUP
 from mayfly.node.operating.node_questions import NodeQuestions
 from mayfly.node.operating.shard_sources import ShardSources, ToldByShard, unknown_text
 from mayfly.node.operating.turns import STEPS_AT_ONCE, in_turns
-from mayfly.node.operating.views.members import GroupReplicas, replicas_here
+from mayfly.node.operating.views.members import (
+    GroupReplicas,
+    ReplicaStanding,
+    replica_rows,
+    replicas_here,
+    standings_here,
+)
 from mayfly.node.operating.views.overview import ShardTotals, totals_in_steps
 from mayfly.node.operating.views.status import group_steps, unknown_group
 
@@ -40,6 +46,10 @@ class _Replicas(msgspec.Struct, tag="GroupReplicas"):
     groups: list[int]
 
 
+class _Standings(msgspec.Struct, tag="ReplicaStandings"):
+    """`standings_here`."""
+
+
 class Groups:
     """What one node shows of groups, and tells others about those that it has replicas of."""
 
@@ -52,6 +62,9 @@ class Groups:
         questions.add(_Rows, dict[int, Row], self._tell_rows)
         questions.add(_Totals, dict[int, ShardTotals], self._tell_totals)
         questions.add(_Replicas, dict[int, GroupReplicas], lambda it: replicas_here(engine, it.groups[:_MOST_GROUPS]))
+
+        questions.add(_Standings, dict[int, ReplicaStanding], lambda _: standings_here(engine))
+        self._questions = questions
 
     def all(self) -> list[int]:
         """The groups by number: the catalog's, and those of the shards."""
@@ -77,6 +90,11 @@ class Groups:
         catalog = replicas_here(self._engine, [CATALOG_GROUP])
         told = await self._ask(_Replicas, self._sources.all())
         return catalog | dict(sorted(told.found.items()))
+
+    async def by_nodes(self) -> list[Row]:
+        """See `replica_rows`: of all groups, by what all nodes say at about the same time."""
+        replicas = await self.replicas()
+        return replica_rows(replicas, await self._questions.ask_all(_Standings()), self.all())
 
     async def _ask(self, question: type[_Rows] | type[_Totals] | type[_Replicas], groups: list[int]) -> ToldByShard:
         return await self._sources.ask(dict.fromkeys(groups), lambda some: question(list(some)))

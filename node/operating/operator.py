@@ -138,6 +138,10 @@ class Operator:
         rows = group_rows(self._engine, self._gathered.groups.all(), replicas)
         return [row if row["group"] in replicas else row | {"unknown": unknown_text(row["group"])} for row in rows]
 
+    async def replicas(self) -> list[dict[str, Any]]:
+        """See `OperatorPort.replicas`."""
+        return await self._gathered.groups.by_nodes()
+
     async def remove_member(self, name: str) -> Answer:
         """See `OperatorPort.remove_member`."""
         return await self._run(RemoveMember(name))

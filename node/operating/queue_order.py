@@ -7,8 +7,8 @@ is used, a new one is made. The rows of a page are always those of now, only the
 
 import asyncio
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any, Final, NamedTuple, overload
 
 import msgspec
 
@@ -40,9 +40,39 @@ class _Keys(msgspec.Struct, tag="QueueKeys"):
     queues: Ids
 
 
+class QueueNames(Sequence[Name]):
+    """Vhost and name of queues in an order, each made when it is asked for: a hundred thousand pairs made at once are
+    more than the garbage collector looks through in 20 ms."""
+
+    __slots__ = ("_records",)
+
+    def __init__(self, records: list[QueueRecord]) -> None:
+        """`records`: not to be changed any more."""
+        self._records = records
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    @overload
+    def __getitem__(self, place: int) -> Name: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> "QueueNames": ...
+
+    def __getitem__(self, place: int | slice) -> "Name | QueueNames":
+        if isinstance(place, slice):
+            return QueueNames(self._records[place])
+        record = self._records[place]
+        return record.vhost, record.name
+
+    def of(self, vhosts: Collection[str]) -> "QueueNames":
+        """Those in these vhosts."""
+        return QueueNames([record for record in self._records if record.vhost in vhosts])
+
+
 class _Order(NamedTuple):
     fresh_until_ms: int
-    names: list[Name]
+    names: QueueNames
 
 
 class QueueOrder:
@@ -56,12 +86,12 @@ class QueueOrder:
         self._now_ms = now_ms
         self._orders: dict[str, _Order] = {}
         self._used_ms: dict[str, int] = {}
-        self._making: dict[str, asyncio.Task[list[Name]]] = {}
+        self._making: dict[str, asyncio.Task[QueueNames]] = {}
         questions.add(_Keys, dict[int, list[float]], self._tell_keys)
 
-    async def by(self, column: str) -> list[Name] | None:
-        """Vhost and name of all queues in the order of that column, those first of which nothing is known; None if
-        there is no such column. Who has it changes nothing in it."""
+    async def by(self, column: str) -> QueueNames | None:
+        """All queues in the order of that column, those first of which nothing is known; None if there is no such
+        column."""
         if column not in COLUMNS and column not in NAMES:
             return None
         now_ms = self._now_ms()
@@ -81,7 +111,7 @@ class QueueOrder:
             del self._used_ms[column]
             self._orders.pop(column, None)
 
-    async def _make(self, column: str) -> list[Name]:
+    async def _make(self, column: str) -> QueueNames:
         began_ms = self._now_ms()
         try:
             records = await self._records()
@@ -90,10 +120,11 @@ class QueueOrder:
                 keys += map(NAMES[column], some) if column in NAMES else await self._keys(column, some)
                 await asyncio.sleep(0)
             places = await sorted_in_turns(keys)
-            names: list[Name] = []
+            ordered: list[QueueRecord] = []
             for part in _some(places):
-                names += [(records[place].vhost, records[place].name) for place in part]
+                ordered += [records[place] for place in part]
                 await asyncio.sleep(0)
+            names = QueueNames(ordered)
             now_ms = self._now_ms()
             self._orders[column] = _Order(now_ms + max(FRESH_MS, REST * (now_ms - began_ms)), names)
             return names

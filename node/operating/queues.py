@@ -14,8 +14,9 @@ from mayfly.node.catalog import QueueRecord
 from mayfly.node.engine.engine import Engine
 from mayfly.node.operating.node_questions import NodeQuestions
 from mayfly.node.operating.ports.queue_selection import Figures, QueueSelection
-from mayfly.node.operating.queue_order import Name, QueueOrder
+from mayfly.node.operating.queue_order import QueueNames, QueueOrder
 from mayfly.node.operating.shard_sources import ShardSources, unknown_text
+from mayfly.node.operating.views.idle import active_at, idle_field
 from mayfly.node.operating.views.queue_counts import (
     Behind,
     QueueActivity,
@@ -70,6 +71,12 @@ class _Rates(msgspec.Struct, tag="QueueRates"):
     queues: Ids
 
 
+class _Active(msgspec.Struct, tag="QueuesActive"):
+    """`active_at`."""
+
+    queues: Ids
+
+
 class _Behind(msgspec.Struct, tag="QueuesBehind"):
     """`left_behind`."""
 
@@ -93,6 +100,7 @@ class Queues:
         questions.add(_Counts, dict[int, dict[int, QueueViewCounts]], self._tell_counts)
         questions.add(_Activity, dict[int, dict[int, QueueActivity]], self._tell_activity)
         questions.add(_Rates, dict[int, dict[int, tuple[float, ...]]], self._tell_rates)
+        questions.add(_Active, dict[int, dict[int, int]], self._tell_active)
         questions.add(_Behind, dict[int, dict[int, Behind]], self._tell_behind)
 
     async def one(self, vhost: str, name: str) -> Row | None:
@@ -134,8 +142,10 @@ class Queues:
         if figures == "all":
             activity = await self.activity(records)
             sampled = await self._sampled_rates(records)
+            active = await self._active(records)
             now_ms = self._now_ms()
             for record, row in zip(records, rows, strict=True):
+                row |= idle_field(active.get(record.id, 0), now_ms)
                 did = activity.get(record.id)
                 if did is not None:
                     rates = self._rates.look(now_ms, ("queue", record.id), did)
@@ -170,6 +180,15 @@ class Queues:
                 found |= some
         return found
 
+    async def _active(self, records: Sequence[QueueRecord]) -> dict[int, int]:
+        """When something was done with them last, by id, as far as that is known."""
+        found: dict[int, int] = {}
+        for start in range(0, len(records), COUNTS_AT_ONCE):
+            told = await self._sources.ask(self._ids(records[start : start + COUNTS_AT_ONCE]), _Active)
+            for some in told.found.values():
+                found |= some
+        return found
+
     async def timed(self, names: Sequence[tuple[str, str]]) -> list[Row]:
         """Queues by vhost and name in that order as `some` has them, each with its type, policies and whether it is
         durable; those that are gone are left out."""
@@ -185,12 +204,12 @@ class Queues:
             await asyncio.sleep(0)
         return rows
 
-    async def names_by(self, column: str, vhosts: Collection[str]) -> list[Name] | None:
+    async def names_by(self, column: str, vhosts: Collection[str]) -> QueueNames | None:
         """Vhost and name of the queues in these vhosts in the order of a column; see `QueueOrder.by`."""
         names = await self._order.by(column)
         if names is None or all(vhost.name in vhosts for vhost in self._engine.catalog.vhosts()):
             return names
-        return [name for name in names if name[0] in vhosts]
+        return names.of(vhosts)
 
     async def counts(self, records: Sequence[QueueRecord]) -> tuple[dict[int, QueueViewCounts], list[int]]:
         """How much is in them, by id, as far as that is known; and the shards of which no node has told anything."""
@@ -289,6 +308,14 @@ class Queues:
                 did = activity_of(shard, ids[:COUNTS_AT_ONCE])
                 rates = {id: self._sampled.rate(now_ms, shard_id, id, counts) for id, counts in did.items()}
                 told[shard_id] = {id: rate for id, rate in rates.items() if rate is not None}
+        return told
+
+    def _tell_active(self, asked: _Active) -> dict[int, dict[int, int]]:
+        told = {}
+        for shard_id, ids in asked.queues.items():
+            shard = shard_here(self._engine, shard_id)
+            if shard is not None:
+                told[shard_id] = active_at(shard, ids[:COUNTS_AT_ONCE])
         return told
 
     def _tell_counts(self, asked: _Counts) -> dict[int, dict[int, QueueViewCounts]]:

@@ -30,6 +30,7 @@ def serve(state: State, queue: Queue) -> None:
     messages and willing consumers is ``unserved``, one with more than its limit ``overfull``. Of a queue that has left
     all goes to where it is.
     """
+    queue.active_ms = state.time_ms
     if queue.moving is not None:
         if queue.has_left:
             drain(state, queue)

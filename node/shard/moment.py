@@ -7,6 +7,7 @@ making messages of them again.
 
 from array import array
 from bisect import bisect_right
+from collections.abc import Iterator
 from typing import Final
 
 from mayfly.node.shard.line import Line
@@ -25,7 +26,7 @@ from mayfly.node.shard.packed import (
 )
 from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.retiming import Retiming
-from mayfly.node.shard.returning import ReturningMessages
+from mayfly.node.shard.returning import ReturningMessages, ReturningReader
 from mayfly.node.shard.run import place_from
 
 AT_ONCE: Final = 4096
@@ -186,17 +187,55 @@ class MomentPart:
         return [(line, MomentPart(messages, 0, len(messages))) for line, messages in found.items()]
 
 
+class MomentLine:
+    """All that is in a line at one moment, part by part. What returns becomes parts when it is come to."""
+
+    __slots__ = ("_items",)
+
+    def __init__(self, line: Line, is_stream: bool = False) -> None:
+        """Of a line as it is now, which may be that of a stream."""
+        items: list[MomentPart | ReturningReader] = []
+        items += cut(line.items[line.head :])
+        for piece in line.packed:
+            if isinstance(piece, ReturningMessages):
+                items.append(piece.read())
+            else:
+                if is_stream or piece.there is not None or piece.is_held():
+                    piece = piece.copy()
+                items.append(MomentPart([], 0, piece.count, piece, piece.queue_ttl_ms))
+        items += cut(line.back[:])
+        self._items = items
+
+    def parts(self) -> Iterator[MomentPart]:
+        """From the first on; for whoever looks at them again, too."""
+        place = 0
+        while place < len(self._items):
+            item = self._items[place]
+            if isinstance(item, ReturningReader):
+                messages = item.next(AT_ONCE)
+                if not messages:
+                    del self._items[place]
+                    continue
+                part = MomentPart(messages, 0, len(messages), None, item.queue_ttl_ms, item.retiming)
+                self._items.insert(place, part)
+            else:
+                part = item
+            yield part
+            place += 1
+
+    def let_go(self) -> Iterator[None]:
+        """Nobody looks at them any more. To let go of very many takes time as well: bit by bit."""
+        while self._items:
+            item = self._items.pop()
+            if isinstance(item, ReturningReader):
+                item.close()
+            else:
+                yield
+
+
 def parts_of(line: Line, is_stream: bool = False) -> list[MomentPart]:
-    """All that is in a line now, which may be that of a stream."""
-    parts = cut(line.items[line.head :])
-    for piece in line.packed:
-        if isinstance(piece, ReturningMessages):
-            parts += cut(piece.held(), piece.queue_ttl_ms, piece.retiming)
-        else:
-            if is_stream or piece.there is not None or piece.is_held():
-                piece = piece.copy()
-            parts.append(MomentPart([], 0, piece.count, piece, piece.queue_ttl_ms))
-    return parts + cut(line.back[:])
+    """The same of a line in which nothing returns, all at once."""
+    return list(MomentLine(line, is_stream).parts())
 
 
 def cut(messages: list[Message], queue_ttl_ms: int = AS_PACKED, retiming: Retiming | None = None) -> list[MomentPart]:

@@ -9,7 +9,7 @@ out, and so is what dies elsewhere and comes here.
 from collections.abc import Iterator
 from typing import Final
 
-from mayfly.node.shard.moment import LineName, MomentPart, named_lines, parts_of, runs_of
+from mayfly.node.shard.moment import LineName, MomentLine, MomentPart, named_lines, parts_of, runs_of
 from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.run import due_of
 from mayfly.node.shard.settings import decode_terms
@@ -84,12 +84,12 @@ class _Counting:
         self._runs = runs_of(queue)
         self._stream_rule = queue.ttl_ms
         self._stream = [] if queue.stream is None else parts_of(queue.ready, True)
-        self._lines: list[tuple[LineName, list[MomentPart]]] = []
+        self._lines: list[tuple[LineName, MomentLine]] = []
         self._stays: dict[LineName, list[bool]] = {}
         """By line and moment, whether something in it stays: what comes behind that does not leave."""
         for name, line in named_lines(queue) if queue.stream is None else ():
             if line.timed or line.returning:
-                self._lines.append((name, parts_of(line)))
+                self._lines.append((name, MomentLine(line)))
             elif line.count():
                 self._stays[name] = [True] * len(until_ms)
 
@@ -102,13 +102,15 @@ class _Counting:
                 self._outlook.expire[number] += deadlines.count_within(end_ms, 0)
             yield
         if not self._lazy:
-            for name, parts in self._lines:
+            for name, line in self._lines:
                 stays = self._stays[name] = [False] * len(self._until_ms)
-                for part in parts:
+                for part in line.parts():
                     self._leave(part, stays)
                     yield
                     if all(stays):
                         break
+        for _, line in self._lines:
+            yield from line.let_go()
         due: list[list[MomentPart]] = []
         for run in self._runs:
             some: list[MomentPart] = []

@@ -59,7 +59,8 @@ class Queue(Counts):
     consumer, at the end). With a ``default_priority`` all that came back is in ``returned``, whatever its priority, and
     first of all, as in RabbitMQ's quorum queues (RULES Q2).
     ``received`` has, per source of transfers, the highest sequence enqueued (RULES D6); rows stay as long
-    as the queue. ``touched`` marks work for the end of the entry.
+    as the queue. ``touched`` marks work for the end of the entry; ``active_ms`` is the shard time of the last one that
+    changed anything in it, for who looks: 0 if there was none since the snapshot that it is from.
 
     A queue with a limit either ``drops`` its oldest messages or ``refuses`` new ones; with ``refusals_die`` these
     are dead-lettered.
@@ -85,6 +86,7 @@ class Queue(Counts):
 
     __slots__ = (
         "_settings",
+        "active_ms",
         "auto_delete",
         "brake",
         "consumers",
@@ -145,6 +147,7 @@ class Queue(Counts):
         self.received = _NO_SOURCES
         self.kept = False
         self.touched = False
+        self.active_ms = 0
         self.deleted = False
         self.moving: Moving | None = None
         self.schedule: Schedule | None = None

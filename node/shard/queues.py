@@ -78,6 +78,7 @@ def add_queue(state: State, queue_id: int, settings: ShardQueueSettings, lease: 
     terms_bytes = state.shared_terms(encode_terms(settings))
     vhost, name = settings.vhost, settings.name
     queue = Queue(queue_id, vhost, name, settings, terms_bytes, lease, state.messages_per_piece)
+    queue.active_ms = state.time_ms
     queue.consumers.yields = settings.single_active_consumer and state.level >= LEVEL_FAILED_DELIVERIES
     state.queues[queue_id] = queue
     state.queue_changes += 1

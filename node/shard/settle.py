@@ -126,6 +126,7 @@ def _give_back_all(state: State, queue: Queue, holder: Holder, first: int, last:
 def _settle(state: State, queue: Queue, holder: Holder, messages: list[Message], outcome: int) -> None:
     """What was taken out of the holder goes its way; the holder has room again."""
     held_bytes_before = queue.held_bytes
+    queue.active_ms = state.time_ms
     queue.held_count -= len(messages)
     if outcome == ACK:
         queue.held_bytes -= state.release_all(messages)

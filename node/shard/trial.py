@@ -11,7 +11,7 @@ from heapq import merge
 from typing import Final
 
 from mayfly.node.shard.dialect import DIALECTS, OF_STREAMS, OTTERMQ, ttl_rule
-from mayfly.node.shard.moment import LineName, MomentPart, Numbers, named_lines, parts_of, runs_of
+from mayfly.node.shard.moment import LineName, MomentLine, MomentPart, Numbers, named_lines, runs_of
 from mayfly.node.shard.outlook import NO_LEASE
 from mayfly.node.shard.packed import AS_PACKED
 from mayfly.node.shard.queue import UNLIMITED, Queue
@@ -54,6 +54,8 @@ def trial_steps(queue: Queue, terms: ShardQueueSettings, time_ms: int, led_ms: i
         yield None
     for _ in counting.drop_steps():
         yield None
+    for _ in counting.end_steps():
+        yield None
     yield trial
 
 
@@ -86,7 +88,7 @@ class _Counting:
         ttl_ms = -1 if terms.message_ttl_ms is None else terms.message_ttl_ms
         self._rule = ttl_rule(dialect, ttl_ms) if terms.ttl_retroactive or is_stream else AS_PACKED
         names: dict[int, LineName] = {id(line): name for name, line in named_lines(queue)}
-        self._lines = [(names[id(line)], parts_of(line, is_stream)) for line in queue.lines()]
+        self._lines = [(names[id(line)], MomentLine(line, is_stream)) for line in queue.lines()]
         self._gone: dict[LineName, int] = {}
         """How many would have expired at the head of each line."""
         self._runs = runs_of(queue)
@@ -96,10 +98,10 @@ class _Counting:
     def expiry_steps(self) -> Iterator[None]:
         """Count whose deadline would have passed."""
         now_ms = self._trial.time_ms
-        for name, parts in self._lines:
+        for name, line in self._lines:
             stays = self._is_lazy
             gone = 0
-            for part in parts:
+            for part in line.parts():
                 deadlines = part.deadlines(self._rule)
                 if self._is_stream:
                     self._leave_stream(part, deadlines)
@@ -146,6 +148,11 @@ class _Counting:
         if self._trial.drop and not (self._is_stream or self._is_lazy or self._is_anywhere):
             yield from self._come_to_head(self._trial.drop)
 
+    def end_steps(self) -> Iterator[None]:
+        """Let go of what was looked at."""
+        for _, line in self._lines:
+            yield from line.let_go()
+
     def _drop_bytes(self, messages: int, octets: int) -> Iterator[None]:
         for lengths in self._from_head():
             for length in lengths:
@@ -160,9 +167,9 @@ class _Counting:
         """When so many have been dropped, none of them is behind any more, and of those whose deadline has passed some
         are at the head of their line now, and leave."""
         now_ms = self._trial.time_ms
-        for name, parts in self._lines:
+        for name, line in self._lines:
             gone = self._gone[name]
-            for part in parts:
+            for part in line.parts():
                 skipped = min(gone, part.count)
                 gone -= skipped
                 deadlines = part.deadlines(self._rule).listed()[skipped:]
@@ -185,9 +192,9 @@ class _Counting:
     def _from_head(self) -> Iterator[list[int]]:
         """Bytes of the bodies of what is left, in the order in which it would leave, some at a time: what is ready,
         then what waits for its time."""
-        for name, parts in self._lines:
+        for name, line in self._lines:
             skipped = self._gone[name]
-            for part in parts:
+            for part in line.parts():
                 if self._is_stream:
                     both = zip(part.body_lengths().listed(), part.deadlines(self._rule).listed(), strict=True)
                     yield [length for length, deadline_ms in both if not 0 <= deadline_ms <= self._trial.time_ms]

@@ -392,6 +392,9 @@ class _WatchedEvents:
     def has_clients(self) -> bool:
         return self._inner.has_clients()
 
+    def ticked(self, now_ms: int) -> None:
+        self._inner.ticked(now_ms)
+
     def queues_removed(self, queues: Sequence[QueueRecord]) -> None:
         self._inner.queues_removed(queues)
 

@@ -1,6 +1,7 @@
 """The page for browsers, in a real one, on a real node."""
 
 import json
+import re
 from urllib.request import Request, urlopen
 
 import pytest
@@ -20,6 +21,49 @@ VIEWS = {
     "vhosts": "Virtual hosts", "policies": "Policies", "definitions": "Definitions", "shards": "Shards",
     "nodes": "Nodes and clocks",
 }  # fmt: skip
+
+
+PALE = """
+    const canvas = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
+    const known = new Map();
+    const channels = (colour) => {
+      if (!known.has(colour)) {
+        canvas.clearRect(0, 0, 1, 1);
+        canvas.fillStyle = colour;
+        canvas.fillRect(0, 0, 1, 1);
+        const [red, green, blue, alpha] = canvas.getImageData(0, 0, 1, 1).data;
+        known.set(colour, [red, green, blue, alpha / 255]);
+      }
+      return known.get(colour);
+    };
+    const over = (top, below) => [0, 1, 2].map((each) => top[each] * top[3] + below[each] * (1 - top[3]));
+    const ground = (element) => {
+      const layers = [];
+      for (let each = element; each; each = each.parentElement) {
+        layers.push(channels(getComputedStyle(each).backgroundColor));
+        if (layers.at(-1)[3] === 1) break;
+      }
+      return layers.reduceRight((below, layer) => over(layer, below), [255, 255, 255]);
+    };
+    const light = (colour) => {
+      const linear = (each) => (each <= 0.04045 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4);
+      const [red, green, blue] = colour.map((each) => linear(each / 255));
+      return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+    };
+    const found = [];
+    const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    while (texts.nextNode()) {
+      const element = texts.currentNode.parentElement;
+      if (!texts.currentNode.data.trim() || !element.checkVisibility()) continue;
+      if (element.closest(':disabled, noscript')) continue;
+      const below = ground(element);
+      const [one, other] = [light(below), light(over(channels(getComputedStyle(element).color), below))];
+      const contrast = (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
+      if (contrast < 4.5) found.push(`${texts.currentNode.data.trim()} (${element.className}): ${contrast.toFixed(1)}`);
+    }
+    return found;
+"""
+"""Texts that stand out less from what is behind them than WCAG's level AA asks for."""
 
 
 def put(node: Nodes, path: str, content: object) -> None:
@@ -109,6 +153,27 @@ def test_s4_what_waits_is_shown_and_cancelled_after_a_question(page: Browser, no
     page.click("dialog button[type=submit]")
     page.wait("letter <1> is cancelled", "#told")
     page.wait_without("letter <1>", "table")
+
+
+def test_shards_are_shown_by_nodes(page: Browser) -> None:
+    """Which node has which, who leads, the term, how far each is: by node and by shard, in the order of the shards."""
+    go(page, "shards", "Shards")
+    captions = page.run("return [...document.querySelectorAll('caption')].map((it) => it.textContent)")
+    assert captions == ["Nodes and their replicas", "Replicas by shard and node", "What is in each shard"]
+    tables = page.run("""
+        return [...document.querySelectorAll('main table')].map((table) =>
+            [...table.rows].map((row) => [...row.cells].map((cell) => cell.innerText.trim())))
+    """)
+    (heads, *rows), (columns, *shards), (_, *inside) = tables
+    assert heads == ["Node", "Leads", "Replicas", "Furthest behind", "There"]
+    (row,) = rows
+    assert columns == ["Shard", "Term", "Committed", row[0]]
+    assert [each[0] for each in shards] == ["catalog", *[str(number) for number in range(1, len(shards))]]
+    assert row[1:4] == [str(len(shards)), str(len(shards)), "0 entries"]
+    assert all(int(each[1]) >= 1 and each[3].startswith("leader") for each in shards)
+    assert [each[0] for each in inside] == [each[0] for each in shards]
+    page.run("document.querySelectorAll('main .scroll')[1].focus()")
+    assert page.run("return document.activeElement.getAttribute('aria-label')") == "Replicas by shard and node"
 
 
 def test_parked_dead_letters_are_dropped_after_a_question(page: Browser) -> None:
@@ -249,6 +314,57 @@ def test_a_narrow_screen_is_not_wider_than_it_is(page: Browser, path: str) -> No
         assert page.run("return document.documentElement.scrollWidth") <= 360
     finally:
         page.resize(1280, 800)
+
+
+@pytest.mark.parametrize("colours", ["light", "dark"])
+def test_every_text_stands_out_in_light_and_in_dark(page: Browser, colours: str) -> None:
+    """As the system has it, with no choice made on the page; and the two differ."""
+    page.chrome("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": colours}])
+    try:
+        pale = {}
+        for path, title in VIEWS.items():
+            go(page, path, title)
+            pale[title] = page.run(PALE)
+        assert {title: texts for title, texts in pale.items() if texts} == {}
+        ground = page.run("return getComputedStyle(document.body).backgroundColor")
+        assert (sum(int(each) for each in re.findall(r"\d+", ground)[:3]) > 384) == (colours == "light"), ground
+    finally:
+        page.chrome("Emulation.setEmulatedMedia", features=[])
+
+
+def test_the_colours_that_are_chosen_stay_chosen(page: Browser) -> None:
+    go(page, "queues", "Queues")
+    shade = "return getComputedStyle(document.body).backgroundColor"
+    before = page.run(shade)
+    choose = """
+        const select = document.querySelector('select[aria-label=Colours]');
+        select.value = arguments[0];
+        select.dispatchEvent(new Event('change'));
+    """
+    page.run(choose, "dark")
+    try:
+        dark = page.run(shade)
+        page.run("location.reload()")
+        page.wait("Queues", "h1")
+        assert page.run(shade) == dark != before
+    finally:
+        page.run(choose, "")
+
+
+@pytest.mark.parametrize("path", VIEWS)
+def test_a_screen_reader_is_told_what_everything_is(page: Browser, path: str) -> None:
+    """By the browser's own tree for it: regions, one title, tables with names, nothing to be used without one."""
+    go(page, path, VIEWS[path])
+    nodes = page.chrome("Accessibility.getFullAXTree")["nodes"]
+    named = [
+        (node["role"]["value"], node.get("name", {}).get("value", "").strip()) for node in nodes if not node["ignored"]
+    ]
+    roles = [role for role, _ in named]
+    assert (roles.count("main"), roles.count("banner"), ("navigation", "Pages") in named) == (1, 1, True)
+    assert page.texts("h1") == [VIEWS[path]]
+    used = {"button", "link", "textbox", "searchbox", "combobox", "checkbox", "radio", "spinbutton", "table", "dialog"}
+    used |= {"columnheader", "rowheader", "figure", "image", "region"}
+    assert [(role, name) for role, name in named if role in used and not name] == []
 
 
 def fold_out(page: Browser, title: str) -> None:

@@ -39,6 +39,10 @@ class OperatorPort(Protocol):
     async def groups(self) -> list[dict[str, Any]]:
         """Who votes in which group, and who shall; `unknown` where no node has told who does."""
 
+    async def replicas(self) -> list[dict[str, Any]]:
+        """Which node has which group, who leads, and how far each replica is; `unknown` at one of which its node has
+        told nothing within 2 s."""
+
     async def dead_letters(self, selection: Selection) -> dict[str, Any]:
         """Dead letters that wait (RULES D8): the parked ones that are meant, the lanes, and the `unknown_shards`."""
 

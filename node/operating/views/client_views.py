@@ -21,6 +21,7 @@ from mayfly.node.broker.pressure import Pressure
 from mayfly.node.catalog import QueueRecord
 from mayfly.node.engine.engine import Engine
 from mayfly.node.operating.ports.client_selection import ClientSelection, Kind
+from mayfly.node.operating.views.idle import idle_field
 from mayfly.node.operating.views.json_values import json_value
 from mayfly.node.operating.views.queue_counts import shard_here
 from mayfly.node.operating.views.rates import CLIENT_STATS, client_counts, message_stats
@@ -244,6 +245,7 @@ class ClientViews:
             "confirm": confirms is not None,
             "transactional": transaction is not None,
             "message_stats": message_stats(CLIENT_STATS, client_counts(channel.traffic), None),
+            **idle_field(channel.traffic.active_ms, channel.traffic.node.now_ms),
             "connection_details": {
                 "name": client.socket.name,
                 "peer_host": client.socket.peer[0],

@@ -17,6 +17,15 @@ class GroupReplicas(NamedTuple):
     voters_outgoing: list[int]
 
 
+class ReplicaStanding(NamedTuple):
+    """How far a replica is, as the node that has it says."""
+
+    leads: bool
+    term: int
+    committed: int
+    applied: int
+
+
 NOTHING_KNOWN: Final = GroupReplicas(0, [], [], [])
 
 
@@ -31,6 +40,42 @@ def replicas_here(engine: Engine, groups: Iterable[int]) -> dict[int, GroupRepli
                 group.leader, list(has.voters), list(has.learners), list(has.voters_outgoing)
             )
     return found
+
+
+def standings_here(engine: Engine) -> dict[int, ReplicaStanding]:
+    """Of each group that this node has a replica of."""
+    return {
+        id: ReplicaStanding(group.leads, group.term, group.committed, group.applied)
+        for id, group in engine.host.groups.items()
+    }
+
+
+def replica_rows(
+    replicas: Mapping[int, GroupReplicas], told: Mapping[int, Mapping[int, ReplicaStanding]], groups: Iterable[int]
+) -> list[dict[str, Any]]:
+    """Which node has which of these groups, and how far each replica is; `told` by node and group. `behind` counts
+    entries that are committed, as far as any of them knows, and not applied there; a node that tells nothing of its
+    replica stands there with `unknown`."""
+    rows = []
+    for id in groups:
+        known = replicas.get(id, NOTHING_KNOWN)
+        standings = {node: standing[id] for node, standing in told.items() if id in standing}
+        voters = {*known.voters, *known.voters_outgoing}
+        committed = max((each.committed for each in standings.values()), default=0)
+        shown: list[dict[str, Any]] = []
+        for node in sorted({*voters, *known.learners, *standings}):
+            standing = standings.get(node)
+            role = "voter" if node in voters else "learner" if node in known.learners else "extra"
+            if standing is None:
+                shown.append({"node": node, "role": role, "unknown": "it has told nothing of its replica"})
+                continue
+            shown.append({
+                "node": node, "role": role, "leads": standing.leads, "term": standing.term,
+                "applied": standing.applied, "behind": committed - standing.applied,
+            })  # fmt: skip
+        term = max((each.term for each in standings.values()), default=0)
+        rows.append({"group": id, "leader": known.leader, "term": term, "committed": committed, "replicas": shown})
+    return rows
 
 
 def member_rows(engine: Engine, replicas: Mapping[int, GroupReplicas], now_ms: int) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ would be taken for one. docs/operations/rabbitmq-metrics.md says what is left ou
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from mayfly.cluster.group.commit_times import NOT_KNOWN
 from mayfly.node.broker.broker import Broker
 from mayfly.node.broker.traffic import SIZE_BOUNDS, Traffic
 from mayfly.node.duties.alarms import DISK, MEMORY
@@ -227,7 +228,25 @@ def _raft(engine: Engine, by_group: bool) -> list[Metric]:
         if by_group:
             samples = [({"group": str(group.id)}, float(number)) for group, number in zip(groups, numbers, strict=True)]
         metrics.append((name, help, kind, samples))
-    return metrics
+    took = {group.id: group.awaited_commits.last_ms for group in groups if group.awaited_commits.last_ms != NOT_KNOWN}
+    return metrics + _commit_latency({id: took_ms / _MS_PER_S for id, took_ms in took.items()}, by_group)
+
+
+def _commit_latency(took_s: Mapping[int, float], by_group: bool) -> list[Metric]:
+    """Of the groups that are led here, with the names of RabbitMQ 4 and 3: by group what its last entry took, or their
+    mean and, as 4.2 has it, the longest."""
+    if not took_s:
+        return []
+    names = ("raft_commit_latency_seconds", "raft_entry_commit_latency_seconds")
+    help = "Until the last entry was committed, by the leaders here"
+    if by_group:
+        samples: list[Sample] = [({"group": str(id)}, value) for id, value in took_s.items()]
+        return [(name, help, "gauge", samples) for name in names]
+    mean = sum(took_s.values()) / len(took_s)
+    return [
+        *[_gauge(name, f"{help}: mean of the groups", mean) for name in names],
+        _gauge("raft_max_commit_latency_seconds", f"{help}: the longest", max(took_s.values())),
+    ]
 
 
 def _known(name: str, help: str, value: float | None) -> list[Metric]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, cast
 
+from mayfly.cluster.group.commit_times import COMMIT_BOUNDS_MS, CommitTimes
 from mayfly.cluster.group.group import Group
 from mayfly.node.broker.failed_logins import FailedLogins
 from mayfly.node.catalog import QueueRecord
@@ -308,6 +309,10 @@ def _own_metrics(
         ("mayfly_clock_excess_ms", "This node's clock beyond the bound", "gauge", _one(engine.host.clocks.excess_ms())),
         ("mayfly_clock_refusals", "Campaigns held back by the clock", "counter", _one(engine.host.clock_refusals)),
         (
+            "mayfly_commit_seconds", "From when an entry gathers at the leader of its group until it is committed",
+            "histogram", [({}, _commits(engine.host.commit_times))],
+        ),
+        (
             "mayfly_late_writes", "Writes of the log that took longer than their limit", "counter",
             _one(engine.host.disk.late_writes),
         ),
@@ -334,6 +339,11 @@ def login_metrics(by_protocol: Mapping[str, FailedLogins]) -> list[Metric]:
         ("mayfly_logins", "Logins, by result", "counter", results),
         ("mayfly_failed_login_addresses", "Addresses whose failed logins are remembered", "gauge", addresses),
     ]
+
+
+def _commits(times: CommitTimes) -> Histogram:
+    bounds = tuple(bound_ms / _MS_PER_S for bound_ms in COMMIT_BOUNDS_MS)
+    return Histogram(bounds, tuple(times.by_bucket), times.sum_ms / _MS_PER_S)
 
 
 def _lag(lag: ExpiryLag) -> Histogram:

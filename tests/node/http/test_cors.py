@@ -1,4 +1,4 @@
-"""Pages of other sites in a browser, and HTTPS."""
+"""What settings say of HTTP: pages of other sites in a browser, HTTPS, how large a body may be."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from mayfly.node.http.cors import Cors
 from mayfly.node.settings.kinds import Address
 from mayfly.node.settings.node_settings import TlsFiles
 from mayfly.node.shell.certificates_watch import client_tls
+from tests.node.http.real_node import Node
 from tests.node.http.served import http_server
 from tests.node.http.some_node import SomeNode
 
@@ -84,3 +85,17 @@ def test_the_same_is_there_over_tls(tmp_path: Path) -> None:
             await server.stop()
 
     assert asyncio.run(ask()) == [{"status": "live"}, {"status": "live"}]
+
+
+def test_a_body_beyond_the_limit_is_refused(tmp_path: Path) -> None:
+    """413, as in RabbitMQ; what fits is taken, and the node goes on."""
+    node = Node(tmp_path, http_body_bytes=2_000)
+
+    def publish(length: int) -> int:
+        content = {"properties": {}, "routing_key": "q", "payload": "x" * length, "payload_encoding": "string"}
+        return int(node.ask("POST", "/api/exchanges/%2F/amq.default/publish", content=content)[0])
+
+    try:
+        assert [publish(length) for length in (1_000, 2_000, 1_000)] == [200, 413, 200]
+    finally:
+        node.stop()

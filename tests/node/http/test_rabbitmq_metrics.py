@@ -108,6 +108,25 @@ def test_the_queries_of_the_dashboards_find_their_metrics(addresses: list[str]) 
     assert answered("Overview of 3.10") == (40, 41)
 
 
+def test_the_leader_of_a_group_tells_how_long_a_commit_takes(brokers: ThreeBrokers, addresses: list[str]) -> None:
+    """By group the last one, in all the mean and the longest of these; all of them in the histogram. Who leads nothing
+    tells nothing."""
+    name = "rabbitmq_raft_commit_latency_seconds"
+    by_group = [samples(page_of(address, "/metrics/per-object"), name) for address in addresses]
+    leaders = {f'{{group="{id}"}}': brokers.nodes[1].engine.leader_of(id) for id in (0, 1)}
+    for group, leader in leaders.items():
+        assert [group in told for told in by_group] == [id == leader for id in brokers.ids]
+    for address, told in zip(addresses, by_group, strict=True):
+        text = page_of(address, "/metrics")
+        count, sum_s = samples(text, "mayfly_commit_seconds_count")[""], samples(text, "mayfly_commit_seconds_sum")[""]
+        if not told:
+            assert not samples(text, name) and not samples(text, "rabbitmq_raft_entry_commit_latency_seconds")
+            continue
+        assert samples(text, name)[""] == pytest.approx(sum(told.values()) / len(told))
+        assert samples(text, "rabbitmq_raft_max_commit_latency_seconds")[""] == max(told.values())
+        assert count >= len(told) and sum_s >= max(told.values())
+
+
 def test_all_nodes_together_tell_of_each_queue_once(addresses: list[str]) -> None:
     texts = [page_of(address, "/metrics") for address in addresses]
     assert sum(samples(text, "rabbitmq_queues")[""] for text in texts) == 3

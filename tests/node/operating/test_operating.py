@@ -67,6 +67,9 @@ class SomeOperator:
         assert self.fresh is not None, "shown before it is known whether it is current"
         return [{"group": 0}]
 
+    async def replicas(self) -> list[dict[str, Any]]:
+        return [{"group": 0, "replicas": []}]
+
     async def dead_letters(self, selection: Selection) -> dict[str, Any]:
         self.asked.append(asked_for(selection))
         return {"parked": [], "more": False, "lanes": []}
@@ -172,6 +175,8 @@ def test_reading_takes_no_password_and_says_whether_it_is_current() -> None:
     old = {"current": False, "reason": "no leader"}
     members = {"members": [{"id": 1}], "unknown_shards": [], "cluster": "c1", "level": 2, **old}
     assert ask("GET", "/cluster/members", password=None) == (200, members)
+    of_nodes = {"shards": [{"group": 0, "replicas": []}]}
+    assert ask("GET", "/shards/replicas", password=None) == (200, of_nodes), "whether a leader answers or not"
     assert ask("GET", "/shards", password=None) == (200, {"shards": [{"group": 0}], "count": 4, **old})
 
 

@@ -1,7 +1,9 @@
 """Orders of many queues: right, kept for a while, made anew behind who uses them."""
 
 import asyncio
+import gc
 import random
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -33,7 +35,7 @@ class Cluster:
         return SimpleNamespace(found=found)
 
 
-def numbers(names: list[tuple[str, str]] | None) -> list[int]:
+def numbers(names: Sequence[tuple[str, str]] | None) -> list[int]:
     assert names is not None
     return [int(name[1:]) for _, name in names]
 
@@ -55,6 +57,22 @@ def test_queues_come_in_the_order_of_a_column() -> None:
         cluster.now_ms += KEPT_MS
         names = numbers(await cluster.order.by("ready"))
         assert all(id % 2 for id in names[: len(names) // 2]), "of which nothing is known come first"
+
+    asyncio.run(run())
+
+
+def test_names_are_made_when_they_are_asked_for() -> None:
+    """Of an order of many there are no more new objects than are looked at: those that a look for cycles goes through
+    hold all else up."""
+
+    async def run() -> None:
+        cluster = Cluster(20 * AT_ONCE)
+        made = len([each for each in gc.get_objects() if type(each) is tuple])
+        names = await cluster.order.by("name")
+        assert names is not None and len(names) == 20 * AT_ONCE
+        assert len([each for each in gc.get_objects() if type(each) is tuple]) - made < AT_ONCE
+        assert list(names[::-1][:2]) == [("/", f"q{20 * AT_ONCE - 1:06}"), ("/", f"q{20 * AT_ONCE - 2:06}")]
+        assert names[-1] == names[::-1][0] and not list(names.of(["other"])) and list(names.of(["/"])) == list(names)
 
     asyncio.run(run())
 

@@ -24,7 +24,13 @@ from mayfly.node.operating.ports.queue_selection import QueueSelection
 from mayfly.node.operating.shard_sources import unknown_text
 from mayfly.node.operating.views import local_dead_letters
 from mayfly.node.operating.views.local_dead_letters import LocalDeadLetters
-from mayfly.node.operating.views.members import group_rows, member_rows
+from mayfly.node.operating.views.members import (
+    GroupReplicas,
+    ReplicaStanding,
+    group_rows,
+    member_rows,
+    replica_rows,
+)
 from mayfly.node.operating.views.overview import totals_of_all
 from mayfly.node.operating.views.status import engine_status
 from tests.node.broker.three_brokers import ThreeBrokers
@@ -291,6 +297,52 @@ def test_rabbitmqs_pages_are_of_all(cluster: Cluster, lacks: tuple[int, ...]) ->
     cluster.lacks(*lacks)
     assert cluster.third.run(cluster.third.queues.managed(names)) == before
     assert before[0]["members"] == ["node1", "node2", "node3"] and "unknown" not in before[0]
+
+
+def by_nodes(cluster: Cluster) -> dict[int, dict[int, dict[str, Any]]]:
+    """By shard and node, with who leads by what nodes themselves say."""
+    rows = cluster.third.run(cluster.third.groups.by_nodes())
+    assert [row["group"] for row in rows] == [0, 1, 2]
+    for row in rows:
+        assert [each["node"] for each in row["replicas"] if each.get("leads")] in ([row["leader"]], [])
+    return {row["group"]: {each["node"]: each for each in row["replicas"]} for row in rows}
+
+
+def test_which_node_has_which_shard_and_how_far_each_is(cluster: Cluster) -> None:
+    shards = by_nodes(cluster)
+    for shard, replicas in shards.items():
+        leader = cluster.third.engine.leader_of(shard)
+        assert {node: (each["role"], each["leads"]) for node, each in replicas.items()} == {
+            node: ("voter", node == leader) for node in cluster.brokers.ids
+        }
+        assert len({each["term"] for each in replicas.values()}) == 1
+    cluster.lacks(1)
+    assert by_nodes(cluster)[1][3] == {"node": 3, "role": "voter", "unknown": "it has told nothing of its replica"}
+    cluster.lacks()
+    cluster.lead(1, 1)
+    cluster.brokers.cut = {2}
+    for number in range(20):
+        cluster.client.publish(1, f"q{number % 4}", b"more")
+        cluster.brokers.step()
+    shards = by_nodes(cluster)
+    assert all("unknown" in replicas[2] for replicas in shards.values())
+    behind = {shard: replicas[3]["behind"] for shard, replicas in shards.items()}
+    cluster.brokers.cut = set()
+    assert all(lag >= 0 for lag in behind.values()) and shards[1][1]["behind"] == 0
+
+
+def test_a_replica_that_lags_is_told_by_how_much() -> None:
+    """Of those that are committed as far as any replica knows; one that is not a member's is told as well."""
+    replicas = {3: GroupReplicas(1, [1, 2], [4], [])}
+    told = {
+        1: {3: ReplicaStanding(True, 7, 100, 100)}, 2: {3: ReplicaStanding(False, 6, 60, 58)},
+        4: {3: ReplicaStanding(False, 7, 90, 90)}, 5: {3: ReplicaStanding(False, 2, 10, 10)},
+    }  # fmt: skip
+    (row,) = replica_rows(replicas, told, [3])
+    assert (row["leader"], row["term"], row["committed"]) == (1, 7, 100)
+    assert [(each["node"], each["role"], each["behind"], each["term"]) for each in row["replicas"]] == [
+        (1, "voter", 0, 7), (2, "voter", 42, 6), (4, "learner", 10, 7), (5, "extra", 90, 2),
+    ]  # fmt: skip
 
 
 def test_the_leader_is_asked_and_then_another_that_should_have_it(cluster: Cluster) -> None:

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.line import PIECE, Line
-from mayfly.node.shard.message import Message, deadline_ms
-from mayfly.node.shard.moment import MomentPart, parts_of
+from mayfly.node.shard.message import FAILED, Message, deadline_ms
+from mayfly.node.shard.moment import AT_ONCE, MomentLine, MomentPart, parts_of
 from mayfly.node.shard.packed import BODY_LENGTH, HELD_PIECES, Packed, hold, pack, pack_column, unpack_column
+from mayfly.node.shard.returning import ReturningMessages
 from mayfly.node.shard.shard import Shard
 from tests.node.shard.driver import Driver, attach, publish
 
@@ -133,6 +134,44 @@ def test_a_moment_stays_as_it_was_whatever_leaves(total: int, leaving: int) -> N
     for number in range(40):  # and what is held gives way to others
         hold([message(number)])
     assert plain_parts(parts) == before
+
+
+@given(
+    st.lists(st.integers(1, 40), min_size=1, max_size=40, unique=True).map(sorted),
+    st.lists(st.tuples(st.booleans(), st.integers(1, 6))),
+)
+def test_what_returns_is_seen_as_it_was_while_it_becomes_ready(ids: list[int], turns: list[tuple[bool, int]]) -> None:
+    """Some at a time, however much of it is taken before or in between, and by whoever looks besides."""
+    returning = ReturningMessages({id: message(id) for id in ids}, FAILED, None)
+    returning.take(ids[0] % 3)
+    expected = [id for id in ids if id in {each.index for each in returning.held()}]
+    first, seen = returning.read(), []
+    for reads, most in turns:
+        if reads:
+            seen += first.next(most)
+        else:
+            returning.take(most)
+            returning.read().next(1)
+    while more := first.next(2):
+        seen += more
+    assert [each.index for each in seen] == expected
+    assert not first.taken and first not in returning._readers
+
+
+def test_a_moment_of_what_returns_is_taken_without_looking_at_it() -> None:
+    """A million messages come back at once; their moment is made of parts as they are come to."""
+    count = 3 * AT_ONCE + 1
+    line = Line()
+    line.append_returning(ReturningMessages({id: message(id) for id in range(count)}, FAILED, None))
+    moment = MomentLine(line)
+    for _ in range(3):
+        line.settle_returning()
+    line.retime(1)
+    parts = [part.count for part in moment.parts()]
+    assert sum(parts) == count and max(parts) <= AT_ONCE
+    deadlines = [part.deadlines().listed() for part in moment.parts()]
+    assert [ms for each in deadlines for ms in each] == [message(id).deadline_ms for id in range(count)]
+    assert len(list(moment.let_go())) == len(parts) and not list(moment.parts())
 
 
 def long_queue(messages: int, ttl_ms: int = -1, piece: int = PIECE) -> Driver:

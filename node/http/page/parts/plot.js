@@ -18,7 +18,7 @@ export class Plot {
     this.most = h("span");
     this.svg = s("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", "aria-hidden": "true" },
       [0, 0.5, 1].map((part) => s("line", { x1: 0, x2: WIDTH, y1: part * HEIGHT, y2: part * HEIGHT })), this.paths);
-    this.element = h("figure", { class: "sheet plot" },
+    this.element = h("figure", { class: "sheet plot", "aria-label": title },
       h("figcaption", {}, h("b", {}, title), lines.map(({ label, colour }, place) =>
         h("span", { class: "key" }, h("i", { class: `key-${colour}` }), `${label} `, this.figures[place]))),
       this.svg,

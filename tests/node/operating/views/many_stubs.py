@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from mayfly.node.broker.broker import Broker
 from mayfly.node.broker.consumer_terms import USUAL_TERMS
-from mayfly.node.broker.traffic import MessageCounts
+from mayfly.node.broker.traffic import ChannelTraffic, Traffic, VhostTraffic
 from mayfly.node.engine.engine import Engine
 from mayfly.node.operating.clients import Clients
 from mayfly.node.operating.node_questions import NodeQuestions
@@ -65,7 +65,7 @@ class StubConnection:
     def _channel(self, id: int, consumers: int) -> Any:
         channel = SimpleNamespace(
             client=self, pressure=self.pressure, channel_id=id, open=True, prefetch=0,
-            traffic=MessageCounts(), unacknowledged=SimpleNamespace(count=0),
+            traffic=ChannelTraffic(VhostTraffic(), Traffic()), unacknowledged=SimpleNamespace(count=0),
             publisher=SimpleNamespace(confirms=None, transaction=None),
         )  # fmt: skip
         channel.consumers = {

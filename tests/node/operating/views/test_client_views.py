@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from mayfly.node.operating.ports.client_selection import ClientSelection, Kind
 from mayfly.node.operating.shard_sources import ShardSources
 from mayfly.node.operating.views import client_views
 from mayfly.node.operating.views.client_views import ClientPart, ClientViews
+from mayfly.node.operating.views.idle import IDLE_AFTER_MS
 from mayfly.node.operating.views.rates import Rates
 from tests.node.broker.three_brokers import TICK_MS, ThreeBrokers
 from tests.node.conftest import Client
@@ -120,6 +122,29 @@ def test_one_channel_by_name(seen: Seen) -> None:
     client.send(1, commands.Channel.Close(reply_code=200, reply_text="", class_id=0, method_id=0))
     assert seen.one(1, "channels", f"{name} (1)") is None
     assert seen.some(1, "channels") == (0, [])
+
+
+def test_a_channel_says_since_when_it_is_idle(seen: Seen) -> None:
+    """To the tick, and at every node alike; while something happens on it nothing is said."""
+    client = seen.client(2)
+    client.declare("q")
+    client.publish(1, "q", b"message")
+    client.consume("q", "mine")
+    seen.brokers.step()
+    assert "idle_since" not in seen.some(1, "channels")[1][0]
+
+    def idle_ms() -> int:
+        for _ in range(1 + IDLE_AFTER_MS // TICK_MS):
+            seen.brokers.step()
+        (row,) = seen.some(1, "channels")[1]
+        assert row["idle_since"].endswith("+00:00")
+        return seen.brokers.now_ms - round(datetime.fromisoformat(row["idle_since"]).timestamp() * 1000)
+
+    assert IDLE_AFTER_MS <= idle_ms() <= IDLE_AFTER_MS + 6 * TICK_MS
+    client.take(1)
+    seen.client(1).publish(1, "q", b"delivered there")
+    seen.brokers.run_until(lambda: client.take(1))
+    assert all("idle_since" not in row for row in seen.some(3, "channels")[1]), "a delivery is something, too"
 
 
 def test_a_channel_that_was_refused_something_is_gone(seen: Seen) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from datetime import datetime
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -15,7 +16,8 @@ from mayfly.node.numbers import transient_shard
 from mayfly.node.operating import dead_letters
 from mayfly.node.operating.ports.metrics import Histogram
 from mayfly.node.operating.ports.parked_selection import Selection
-from mayfly.node.operating.ports.queue_selection import QueueSelection
+from mayfly.node.operating.ports.queue_selection import Figures, QueueSelection
+from mayfly.node.operating.views.idle import IDLE_AFTER_MS
 from mayfly.node.operating.views.lanes import lane_steps
 from mayfly.node.operating.views.queue_metrics import queue_metrics
 from mayfly.node.operating.views.queue_views import FORGET_AFTER_MS, INDEXES, LOOKED_AT
@@ -94,6 +96,40 @@ def test_every_node_shows_the_same_of_a_queue(brokers: ThreeBrokers, client: Cli
         assert row["settings"]["dead_letter_routing_key"] == "dead" and row["settings"]["max_length"] == 9
         assert row["applied"] == brokers.nodes[id].engine.host.groups[row["shard"]].applied
         assert row["leader"] != 0 and row["policy"] is None
+
+
+def test_a_queue_says_since_when_it_is_idle(brokers: ThreeBrokers, client: Client) -> None:
+    """At every node alike; not while something happens, and not where the replica has not seen when it was."""
+    declare(brokers, client, "q")
+
+    def since_ms(id: int, figures: Figures = "all") -> int | None:
+        seeing = Seeing(brokers, id)
+        (row,) = seeing.run(seeing.queues.managed([("/", "q")], figures))
+        told = row.get("idle_since")
+        assert told is None or told.endswith("+00:00")
+        return None if told is None else round(datetime.fromisoformat(told).timestamp() * 1000)
+
+    def happens(at_ms: int) -> None:
+        assert since_ms(1) is None, "right after it"
+        pass_ms(brokers, IDLE_AFTER_MS + SOON_MS)
+        told = [since_ms(id) for id in brokers.ids]
+        assert told[0] is not None and at_ms - SOON_MS <= told[0] <= at_ms + SOON_MS and len(set(told)) == 1
+        assert since_ms(1, "totals") is None
+
+    happens(brokers.now_ms)
+    for does in (
+        lambda: client.publish(1, "q", b"message"),
+        lambda: client.send(1, commands.Basic.Get(queue="q")),
+        lambda: client.send(1, commands.Basic.Ack(delivery_tag=1)),
+        lambda: client.declare("q", passive=True),
+    ):
+        does()
+        at_ms = brokers.now_ms
+        brokers.run_until(lambda: since_ms(1) is None)
+        happens(at_ms)
+    shard = shard_of(brokers.nodes[2], "q")
+    shard.restore(shard.snapshot())
+    assert since_ms(2) is None and since_ms(3) is not None
 
 
 def test_the_next_deadline_is_the_heads_and_may_have_passed(brokers: ThreeBrokers, client: Client) -> None:
