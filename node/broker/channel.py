@@ -91,9 +91,9 @@ class Channel(OperationChannel):
 
     def handle(self, event: Event) -> None:
         """Take an event of this channel, now or after what is under way."""
+        self.traffic.active_ms = self.traffic.node.now_ms
         if not self.open:
             return
-        self.traffic.active_ms = self.traffic.node.now_ms
         if self._operation is not None or not self.pressure.takes_answers():
             self._count_waiting(waiting_bytes(event))
             self._waiting.append(event)

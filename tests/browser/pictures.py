@@ -76,6 +76,7 @@ def _take(browser: Browser, address: str, folder: Path) -> None:
     for name, view, theme, size, until in (
         ("queues", "queues", "light", (1440, 640), "suspended"),
         ("queue", "queues/%2F/session.4712", "dark", (1280, 740), "Period"),
+        ("shards", "shards", "light", (1280, 740), "follower"),
     ):
         browser.resize(*size)
         browser.run("document.documentElement.dataset.theme = arguments[0]", theme)

@@ -302,4 +302,13 @@ GROUP_BUGS = [
         FEEDING + "test_what_an_earlier_life_of_a_node_began_ends_though_it_has_nothing_to_say",
         "did not come true",
     ),
+    Bug(
+        "counts a commit from when its entry is made, and not from when it begins to gather",
+        "cluster/group/commit_times.py",
+        "now_ms if since_ms == NOT_KNOWN else since_ms))",
+        "now_ms))",
+        "tests/cluster/group/test_commit_times.py::"
+        "test_what_waits_behind_a_write_under_way_counts_from_when_it_came",
+        "assert",
+    ),
 ]

@@ -588,6 +588,14 @@ QUEUE_BUGS = [
         "assert",
     ),
     Bug(
+        "shows a moment without what has become ready since",
+        "node/shard/returning.py",
+        "                    if number > reader.seen:\n                        reader.taken[number] = message\n",
+        "                    pass\n",
+        "tests/node/shard/test_line.py::test_what_returns_is_seen_as_it_was_while_it_becomes_ready",
+        "assert",
+    ),
+    Bug(
         "makes a stream, by its vhost's default, of a queue that goes with its connection",
         "node/catalog/declarations.py",
         "    if not command.durable or command.exclusive or command.auto_delete:\n        return command\n",
