@@ -147,7 +147,7 @@ IN_MEMORY: Final = frozenset({"io.BytesIO"})
 IMPURE_CALLS: Final = frozenset({"datetime.now", "datetime.utcnow", "datetime.today", "date.today"})
 IMPURE_BUILTINS: Final = frozenset({"open", "input", "print", "breakpoint"})
 # Programs beside the worlds: they read arguments, print, and share the work between processes.
-PROGRAMS: Final = frozenset({"__main__.py", "runner.py", "soak.py"})
+PROGRAMS: Final = frozenset({"__main__.py", "runner.py", "soak.py", "totals.py", "with_installed.py"})
 
 
 class Import(NamedTuple):
