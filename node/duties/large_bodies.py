@@ -4,8 +4,8 @@ For duties whose commands have content with them: a body is most of it, and stan
 """
 
 from collections.abc import Callable
+from typing import Protocol
 
-from mayfly.cluster.log.group_log import GroupLog
 from mayfly.cluster.versions import LEVEL_LARGE_DEAD_LETTERS
 from mayfly.node.catalog import Catalog
 from mayfly.node.duties.contents import names_and_header_of
@@ -14,12 +14,24 @@ from mayfly.node.shard import commands
 from mayfly.node.shard.message import Message
 
 
+class PayloadReader(Protocol):
+    """The log of a group, as far as payloads of its entries are read: see `cluster.log.group_log.GroupLog`."""
+
+    def head(self, index: int) -> bytes:
+        """The payload of an entry as far as it stands in that entry itself."""
+        ...
+
+    def octets(self, index: int, start: int, length: int) -> bytes:
+        """Of the payload of an entry so many octets, which stand in the entry itself or are all that does not."""
+        ...
+
+
 class LargeBodies:
     """Of the messages of one shard."""
 
     def __init__(
         self,
-        log: GroupLog,
+        log: PayloadReader,
         give: Callable[[bytes, int, int, int], object],
         transfers: LargeTransfers,
         catalog: Catalog,

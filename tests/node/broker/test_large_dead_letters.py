@@ -42,6 +42,11 @@ class Dying(Measured):
     def have_all(self, messages: int) -> bool:
         return all(self.messages_in(f"large{number}") == messages for number in range(SHARDS))
 
+    def shard_of(self, name: str) -> int:
+        record = self.nodes[1].engine.catalog.queue("/", name)
+        assert record is not None
+        return record.shard
+
     def messages_in(self, name: str) -> int:
         record = self.nodes[1].engine.catalog.queue("/", name)
         assert record is not None
@@ -81,13 +86,8 @@ def test_d6_no_write_frame_or_entry_has_more_than_some_pieces_of_a_large_dead_le
 
 def test_d6_in_its_own_shard_a_large_dead_letter_is_not_written_again() -> None:
     brokers = Dying()
-    own = brokers.nodes[1].engine.catalog.queue("/", "dying")
-    assert own is not None
-    here = [
-        name
-        for name in (f"large{number}" for number in range(SHARDS))
-        if (record := brokers.nodes[1].engine.catalog.queue("/", name)) is not None and record.shard == own.shard
-    ]
+    own = brokers.shard_of("dying")
+    here = [f"large{number}" for number in range(SHARDS) if brokers.shard_of(f"large{number}") == own]
     assert here, "a queue of the same shard"
     for number in range(SHARDS):
         if f"large{number}" not in here:
@@ -100,8 +100,8 @@ def test_d6_in_its_own_shard_a_large_dead_letter_is_not_written_again() -> None:
     for id in brokers.ids:
         start_anew(brokers, id, LEVELS)
     assert all(brokers.taken(name) == [BODY] for name in here)
-    brokers.pass_until(lambda: not any(list(node.engine.host.groups[own.shard].state_entries()) for node in
-                                       brokers.nodes.values()))
+    groups = [node.engine.host.groups[own] for node in brokers.nodes.values()]
+    brokers.pass_until(lambda: not any(list(group.state_entries()) for group in groups))
 
 
 def test_d7_small_and_large_dead_letters_keep_their_order_and_none_comes_too_early() -> None:
@@ -114,20 +114,20 @@ def test_d7_small_and_large_dead_letters_keep_their_order_and_none_comes_too_ear
     assert brokers.refused() == 0, "what is behind a large letter would be refused before that is there"
 
 
-@pytest.mark.parametrize("rounds", [1, 4, 8, 12, 16, 24])
-def test_d6_d7_each_comes_once_and_in_order_though_a_node_dies_meanwhile(rounds: int) -> None:
+@pytest.mark.parametrize("rounds", [1, 8, 16])
+@pytest.mark.parametrize("victim", [1, 2, 3])
+def test_d6_d7_each_comes_once_and_in_order_though_a_node_dies_meanwhile(rounds: int, victim: int) -> None:
     """Leaders of the source and of targets, in the middle of pieces."""
-    for victim in (1, 2, 3):
-        brokers = Dying()
-        bodies = [b"first", BODY, b"second", BODY[1:], b"last"]
-        brokers.publish_dying(*bodies)
-        brokers.pass_until(lambda: any(brokers.messages_in(f"large{number}") for number in range(SHARDS)))
-        for _ in range(rounds):
-            brokers._work()
-        start_anew(brokers, victim, LEVELS)
-        brokers.pass_until(lambda: brokers.have_all(len(bodies)))
-        for number in range(SHARDS):
-            assert brokers.taken(f"large{number}") == bodies
+    brokers = Dying()
+    bodies = [b"first", BODY, b"second", BODY[1:], b"last"]
+    brokers.publish_dying(*bodies)
+    brokers.pass_until(lambda: any(brokers.messages_in(f"large{number}") for number in range(SHARDS)))
+    for _ in range(rounds):
+        brokers._work()
+    start_anew(brokers, victim, LEVELS)
+    brokers.pass_until(lambda: brokers.have_all(len(bodies)))
+    for number in range(SHARDS):
+        assert brokers.taken(f"large{number}") == bodies
 
 
 def test_below_its_level_a_large_dead_letter_is_one_entry() -> None:
@@ -141,19 +141,11 @@ def test_below_its_level_a_large_dead_letter_is_one_entry() -> None:
 
 def test_d8_a_large_dead_letter_to_a_shard_without_a_leader_does_not_hold_up_others() -> None:
     brokers = Dying()
-    own = brokers.nodes[1].engine.catalog.queue("/", "dying")
-    assert own is not None
-    shards = shards_of_queues(brokers, "large") - {own.shard}
+    stuck = min(shards_of_queues(brokers, "large") - {brokers.shard_of("dying")})
     brokers.publish_dying(BODY, BODY[1:])
-    brokers.silent.add(min(shards))
-    brokers.pass_until(
-        lambda: all(brokers.nodes[id].engine.host.leader_of(min(shards)) == 0 for id in brokers.ids)
-    )
-    others = [
-        name
-        for name in (f"large{number}" for number in range(SHARDS))
-        if (record := brokers.nodes[1].engine.catalog.queue("/", name)) is not None and record.shard != min(shards)
-    ]
+    brokers.silent.add(stuck)
+    brokers.pass_until(lambda: not any(node.engine.host.leader_of(stuck) for node in brokers.nodes.values()))
+    others = [f"large{number}" for number in range(SHARDS) if brokers.shard_of(f"large{number}") != stuck]
     brokers.pass_until(lambda: all(brokers.messages_in(name) == 2 for name in others))
     brokers.silent.clear()
     brokers.pass_until(lambda: brokers.have_all(2))

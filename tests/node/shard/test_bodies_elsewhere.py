@@ -1,4 +1,5 @@
-"""A publish, or a dead letter, whose body stands in other entries (`cluster.group.pieces`): applied without it, and nothing else is."""
+"""A publish, or a letter, whose body stands in other entries (`cluster.group.pieces`): applied without it, and nothing
+else is."""
 
 from __future__ import annotations
 
