@@ -5,7 +5,6 @@
 """
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, Final
@@ -23,7 +22,7 @@ MOST_WINDOW_MS: Final = 86_400_000
 MOST_PER_SECOND: Final = 1_000_000
 RATES: Final = f"a number above 0, at most {MOST_PER_SECOND} (messages a second)"
 _MS_PER_S: Final = 1000
-_DIGITS: Final = re.compile(r"[0-9]{1,7}(\.[0-9]{1,9})?(E-[0-9]{1,2})?")
+_MOST_DIGITS: Final = 20
 _ROUNDED: Final = 1e-9
 
 
@@ -38,8 +37,19 @@ def rate_of(value: Any) -> float | None:
     if isinstance(value, Decimal):
         value = str(value)
     if isinstance(value, str):
-        value = float(value) if _DIGITS.fullmatch(value) else 0
+        value = _number_in(value)
     return float(value) if is_rate(value) else None
+
+
+def _number_in(text: str) -> float:
+    """The number that a decimal is written as; 0 for any other text."""
+    digits = text.replace(".", "", 1).replace("E-", "", 1)
+    if len(text) > _MOST_DIGITS or not (digits.isascii() and digits.isdigit()):
+        return 0.0
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
 
 
 def pair_fault(said: Mapping[str, Any], prefix: str = "") -> str | None:

@@ -39,7 +39,7 @@ _OF_QUEUE: Final[dict[str, Any]] = {
 }  # fmt: skip
 
 
-class Failing(Actor):
+class FailingConsumer(Actor):
     """Publishes messages, each again under another number until it is confirmed, and rejects all that it is given; at
     last it acknowledges what is left."""
 
@@ -119,7 +119,7 @@ class BrakeJudge:
     def __init__(self, world: World, programs: Callable[[], list[SimulatedNode]]) -> None:
         self._programs = programs
         self._until_us = 1 << 60
-        self._client = Failing(world, "failing", lambda: self._until_us)
+        self._client = FailingConsumer(world, "failing", lambda: self._until_us)
         self._seen: dict[int, _Seen] = {}
         """By log entry."""
         self._differ: list[str] = []

@@ -744,6 +744,15 @@ def pause_redrive(world: World) -> Callable[[], object]:
     return by_session(world, world.modules.redrives.encode_change_redrive(BIG, world.modules.redrives.PAUSE))
 
 
+@act("RELEASE_BRAKE")
+def release_brake(world: World) -> Callable[[], object]:
+    """Of a queue that one message which failed has put on brake."""
+    world.lead(world.update([BIG], brake_window_ms=1_000_000))
+    world.entry(world.publish(BIG), world.c.encode_get(BIG, MINE, False))
+    world.entry(world.c.encode_settle(BIG, MINE, world.c.REJECT, [1]))
+    return by_session(world, world.c.encode_release_brake(BIG))
+
+
 def redrive(world: World, place: Callable[[list[Any]], Any]) -> Callable[[], object]:
     """One message of the longest line moves, that in this place."""
     world.entry(world.publish(BIG))

@@ -40,11 +40,14 @@ def brakes_in(engine: Engine, shard_id: int, now_ms: int) -> list[BrakeRow] | No
     if shard is None:
         return None
     time_ms = shard_now(engine, shard, now_ms).time_ms
-    return [
-        BrakeRow(
-            queue.queue_id, it.count, it.limit, it.window_ms, it.since_ms, max(0, time_ms - it.since_ms),
-            max(0, it.ends_ms() - time_ms),
-        )
-        for queue in shard.braked()
-        if (it := queue.brake) is not None
-    ]  # fmt: skip
+    rows: list[BrakeRow] = []
+    for queue in shard.braked():
+        brake = queue.brake
+        if brake is not None:
+            on_for_ms, ends_in_ms = max(0, time_ms - brake.since_ms), max(0, brake.ends_ms() - time_ms)
+            rows.append(
+                BrakeRow(
+                    queue.queue_id, brake.count, brake.limit, brake.window_ms, brake.since_ms, on_for_ms, ends_in_ms
+                )
+            )
+    return rows

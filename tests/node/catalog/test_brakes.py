@@ -55,6 +55,7 @@ def test_r5_a_shard_is_told_how_many_may_fail_within_the_window(
         ({RATE: "five"}, '"expected a number above 0, at most 1000000 (messages a second), got longstr"'),
         ({RATE: True}, "got bool"), ({RATE: 0}, "got 0"), ({RATE: -1.5}, "got -1.5"), ({RATE: 1_000_001}, "1000001"),
         ({RATE: "0.0"}, "got longstr"), ({RATE: "1e3"}, "got longstr"), ({RATE: "10000000"}, "got longstr"),
+        ({RATE: "E-5"}, "got longstr"), ({RATE: "5E-"}, "got longstr"), ({RATE: "٣"}, "got longstr"),
         ({RATE: float("nan")}, "got nan"), ({RATE: 1, WINDOW: 0}, "{value_zero,0}"),
         ({RATE: 1, WINDOW: -5}, "{value_negative,-5}"), ({RATE: 1, WINDOW: "10s"}, "expected integer, got longstr"),
         ({RATE: 1, WINDOW: 86_400_001}, "{value_too_large,86400001}"),
