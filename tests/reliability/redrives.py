@@ -49,6 +49,7 @@ _BODY_FRAME: Final = 3
 _BASIC: Final = commands.Basic.Deliver.frame_id.to_bytes(2, "big")
 _WINDOW: Final = 2_000
 _SAMPLE_S: Final = 0.1
+_PREVIEW_MS: Final = 150_000
 _TELL_S: Final = 5.0
 
 
@@ -161,7 +162,8 @@ def _uri(nodes: Nodes, id: int) -> str:
 
 def _preview(run: RedriveRun, nodes: Nodes, tell: Callable[..., None]) -> None:
     began_s = time.monotonic()
-    status, ahead = _asked(nodes, 2, "POST", f"{_page(run)}/preview", {"headers": _PICKED, "count": 10})
+    wish = {"headers": _PICKED, "count": 10, "within_ms": _PREVIEW_MS}
+    status, ahead = _asked(nodes, 2, "POST", f"{_page(run)}/preview", wish)
     assert status == 200, f"the preview was answered with {status}: {ahead}"
     run.redriven.preview = ahead
     run.previewed_s = time.monotonic() - began_s
