@@ -6,7 +6,8 @@ that are harmless when they are applied twice, and read off again. What is remem
 same command from being given many times; after a while without effect it is given again.
 
     feature level    -> RAISE_LEVEL, once the catalog has been told it
-    unrouted deaths  -> ROUTE or ROUTE_NOTED, decided with the catalog; the first of a lead after a barrier      (RULES D5, D6, D8)
+    unrouted deaths  -> ROUTE, or ROUTE_NOTED where records of journals are among them, decided with the catalog; the
+                        first of a lead after a barrier                                           (RULES D5, D6, D8, R4)
     parked deaths    -> RETRY_PARKED for those that have a route since the catalog changed        (RULES D8)
     lanes            -> TRANSFER to the target's shard, SETTLED once it is seen to be there       (D6, D7)
                         of a queue that has moved from here: MOVE_IN, then TRANSFER_MOVED
@@ -80,7 +81,7 @@ class _EarlierDeaths:
 
     def are_through(self, shard: Shard, catalog: Catalog) -> bool:
         """Whether they have arrived where they go."""
-        if not self._queue.dead_letters:
+        if not (self._queue.dead_letters or self._queue.journals):
             return True
         head = shard.unrouted(1)
         if head and head[0].sequence <= self._sequence:
@@ -527,12 +528,12 @@ class ShardDuties:
         if progress.probing:
             last = min(last, progress.wanted)
         while progress.sent < last and progress.sent - progress.wanted < DEAD_LETTERS_UNDER_WAY:
-            items: list[tuple[Message, commands.LetterContent]] = []
+            items: list[Message] = []
             size = 0
             for message in islice(
                 lane.items, progress.sent + 1 - lane.first_sequence, last + 1 - lane.first_sequence
             ):
-                items.append((message, content_of(self._entry(message.index), message)))
+                items.append(message)
                 size += message.content_length
                 if size >= TRANSFER_BYTES or len(items) >= DEAD_LETTERS_PER_ENTRY:
                     break
@@ -540,16 +541,26 @@ class ShardDuties:
             self._port.transfer(progress.target_shard, command)
             progress.sent += len(items)
 
-    def _encode(
-        self, queue_id: int, first_sequence: int, items: list[tuple[Message, commands.LetterContent]], now_ms: int
-    ) -> bytes:
+    def _encode(self, queue_id: int, first_sequence: int, items: list[Message], now_ms: int) -> bytes:
         """The command that brings these items of a lane to their queue."""
-        if item_kind(items[0][0]) == MANIFEST:
+        if item_kind(items[0]) == MANIFEST:
             return self.shard.move_in(queue_id)
-        if all(item_kind(item) == LETTER and item.ttl_ms < 0 for item, _ in items):
-            letters = [content for _, content in items]
-            return commands.encode_transfer(self._source, queue_id, first_sequence, letters)
-        return commands.encode_transfer_moved(self._source, queue_id, first_sequence, self._clock(now_ms), items)
+        index, data = -1, b""
+        are_letters = True
+        for item in items:
+            if item_kind(item) != LETTER or item.ttl_ms >= 0:
+                are_letters = False
+                break
+        if are_letters:
+            letters: list[tuple[Message, bytes]] = []
+            for item in items:
+                # Many in a row stand in the same entry.
+                if item.index != index:
+                    index, data = item.index, self._entry(item.index)
+                letters.append((item, data[item.offset : item.offset + item.content_length]))
+            return commands.encode_transfer_whole(self._source, queue_id, first_sequence, letters)
+        moved = [(item, content_of(self._entry(item.index), item)) for item in items]
+        return commands.encode_transfer_moved(self._source, queue_id, first_sequence, self._clock(now_ms), moved)
 
     def _earlier_are_through(self, queue_id: int, manifest: int, left_ms: int, now_ms: int) -> bool:
         """Whether the queue, which left at that time of the shard's clock, can be made in its new shard: how long it

@@ -74,7 +74,7 @@ class Redriven:
 def judge_redrive(run: Redriven) -> list[Violation]:
     """Every broken promise, one for each rule and queue: each that is picked moved once, in the order of its queue, the
     others stayed; the preview and the progress have said so."""
-    found = []
+    found: list[Violation] = []
     for place, queue in enumerate(run.queues):
         came = run.came.get(queue, array("Q"))
         found += _compared(f"of {queue}", run.wanted(place), came)
