@@ -70,7 +70,9 @@ def may_go_to(catalog: Catalog, source: NotedSource, queue_id: int) -> bool:
         return False
     if target.name == source.journal:
         return True
-    return exchange is not None and catalog.may_reach(source.vhost, exchange, source.dead_letter_routing_key, target.name)
+    if exchange is None:
+        return False
+    return catalog.may_reach(source.vhost, exchange, source.dead_letter_routing_key, target.name)
 
 
 class DeadLetterRouter:

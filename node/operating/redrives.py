@@ -110,7 +110,9 @@ class Redrives:
         found.sort(key=_active_first)
         return HTTPStatus.OK, {"redrives": found, "unknown_shards": told.unknown}
 
-    async def preview(self, user: AnyUser, vhost: str, queue: str, wish: RedriveWish, shown: int, within_ms: int) -> Answer:
+    async def preview(
+        self, user: AnyUser, vhost: str, queue: str, wish: RedriveWish, shown: int, within_ms: int
+    ) -> Answer:
         """See `RedrivePort.preview`."""
         record = self._startable(user, vhost, queue, wish)
         if not isinstance(record, QueueRecord):

@@ -43,7 +43,9 @@ class RedrivePort(Protocol):
     async def listed(self, vhosts: Collection[str] | None) -> Answer:
         """`redrives` of these vhosts, None for all: those under way first."""
 
-    async def preview(self, user: AnyUser, vhost: str, queue: str, wish: RedriveWish, shown: int, within_ms: int) -> Answer:
+    async def preview(
+        self, user: AnyUser, vhost: str, queue: str, wish: RedriveWish, shown: int, within_ms: int
+    ) -> Answer:
         """What a start would move now: how many (`moves`), where to (`targets`), and the first of them (`messages`);
         `complete` says whether all of the queue was looked at in time, `within_ms`."""
 
