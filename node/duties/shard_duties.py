@@ -545,21 +545,19 @@ class ShardDuties:
         """The command that brings these items of a lane to their queue."""
         if item_kind(items[0]) == MANIFEST:
             return self.shard.move_in(queue_id)
+        contents: list[commands.LetterContent] = []
         index, data = -1, b""
         are_letters = True
         for item in items:
+            # Many in a row stand in the same entry.
+            if item.index != index:
+                index, data = item.index, self._entry(item.index)
+            contents.append(content_of(data, item))
             if item_kind(item) != LETTER or item.ttl_ms >= 0:
                 are_letters = False
-                break
         if are_letters:
-            letters: list[tuple[Message, bytes]] = []
-            for item in items:
-                # Many in a row stand in the same entry.
-                if item.index != index:
-                    index, data = item.index, self._entry(item.index)
-                letters.append((item, data[item.offset : item.offset + item.content_length]))
-            return commands.encode_transfer_whole(self._source, queue_id, first_sequence, letters)
-        moved = [(item, content_of(self._entry(item.index), item)) for item in items]
+            return commands.encode_transfer(self._source, queue_id, first_sequence, contents)
+        moved = list(zip(items, contents, strict=True))
         return commands.encode_transfer_moved(self._source, queue_id, first_sequence, self._clock(now_ms), moved)
 
     def _earlier_are_through(self, queue_id: int, manifest: int, left_ms: int, now_ms: int) -> bool:

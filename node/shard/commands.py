@@ -624,28 +624,6 @@ def encode_transfer(source: int, lane: int, first_sequence: int, contents: Seque
     return b"".join(parts)
 
 
-def encode_transfer_whole(
-    source: int, lane: int, first_sequence: int, items: Sequence[tuple[Message, bytes]]
-) -> bytes:
-    """The same of items of a lane that are LETTERs, each with its key, header and body as they stand in a row in the
-    log: no octet is looked at."""
-    is_marked = any(message.acquired_count != 0 for message, _ in items)
-    parts = [
-        TRANSFER_HEAD.pack(TRANSFER_MARKED if is_marked else TRANSFER, len(items), source, lane, first_sequence)
-    ]
-    for message, content in items:
-        if is_marked:
-            parts.append(
-                MARKED_CONTENT_HEAD.pack(
-                    message.redelivered, message.key_length, message.header_length, message.body_length
-                )
-            )
-        else:
-            parts.append(CONTENT_HEAD.pack(message.key_length, message.header_length, message.body_length))
-        parts.append(content)
-    return b"".join(parts)
-
-
 class MovedLease:
     """The lease of a queue on its way: unused for ``unused_ms``, last used ``since_ms`` ago (shard time) in the way
     ``use`` (its place among USES), still held in the shards ``guests``."""

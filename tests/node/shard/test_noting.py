@@ -7,10 +7,9 @@ from typing import NamedTuple
 
 import pytest
 
-from mayfly.node.shard import commands
 from mayfly.node.shard.commands import PARKED, ROUTED, LetterContent, RouteDecision, encode_route
 from mayfly.node.shard.errors import ShardError
-from mayfly.node.shard.message import DELIVERED_ELSEWHERE, Message
+from mayfly.node.shard.message import Message
 from mayfly.node.shard.noted_commands import MOST_JOURNALS, NotedRoute
 from mayfly.node.shard.outbox import RECORDS
 from mayfly.node.shard.stream import Stream
@@ -166,13 +165,3 @@ def test_so_many_journals_and_no_more() -> None:
     assert all(route.add_record((0, number), KEY, b"h") for number in range(MOST_JOURNALS))
     assert not route.add_record((0, MOST_JOURNALS), KEY, b"h")
     assert route.add_record((0, 3), KEY, b"h")
-
-
-@pytest.mark.parametrize("failed", [False, True])
-def test_letters_as_they_stand_are_the_same_transfer(failed: bool) -> None:
-    data = b"...keyheaderbody.key2h"
-    acquired = DELIVERED_ELSEWHERE if failed else 0
-    messages = [Message(1, 3, 3, 6, 4, 0, -1, 0, acquired_count=acquired), Message(1, 17, 4, 1, 0, 0, -1, 0)]
-    contents = [LetterContent(b"key", b"header", b"body", failed), LetterContent(b"key2", b"h", b"")]
-    whole = [(each, data[each.offset : each.offset + each.content_length]) for each in messages]
-    assert commands.encode_transfer_whole(5, 7, 3, whole) == commands.encode_transfer(5, 7, 3, contents)
