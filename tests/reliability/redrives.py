@@ -61,8 +61,8 @@ class RedriveRun(Run):
     """So many are to move."""
     per_second: int = 0
     """0: so that it lasts as long as `least_faults` take."""
-    judges_rate: bool = True
-    """Not on a machine that may be too busy for any."""
+    judges_pace: bool = True
+    """The rate, and whether there were enough faults meanwhile. Not on a machine that may be too busy for any."""
     source: str = ""
     redriven: Redriven = field(default_factory=lambda: Redriven((), 0, STAYS_EACH))
     samples: list[Sample] = field(default_factory=list)
@@ -101,9 +101,9 @@ def _under_faults(run: RedriveRun, nodes: Nodes, around: Surroundings, say: bool
         run.violations.append(Violation("recovery", str(error)))
     else:
         run.violations += judge_redrive(run.redriven)
-        if run.judges_rate:
+        if run.judges_pace:
             run.violations += judge_rate(run.per_second, run.measured)
-        if not run.is_hit_enough:
+        if run.judges_pace and not run.is_hit_enough:
             run.violations.append(
                 Violation("faults", f"{len(run.faults)} while it lasted, {run.least_faults} were to be: a lower rate")
             )

@@ -124,9 +124,9 @@ def test_s3_s4_s5_what_waits_comes_once_and_in_time_or_is_cancelled(tmp_path: Pa
 
 def test_r1_d6_d7_what_is_redriven_comes_back_once_and_in_order(tmp_path: Path) -> None:
     """Some thousand dead messages are redriven while nodes are killed: `make chaos-redrive`, in short."""
-    run = RedriveRun(seed(), 0, ["kill"], least_faults=LEAST_FAULTS, messages=4_000, judges_rate=False)
+    run = RedriveRun(seed(), 0, ["kill"], least_faults=LEAST_FAULTS, messages=4_000, per_second=100, judges_pace=False)
     carry_out_redrive(run, tmp_path)
     print(report_redrive(run))
     demand(run, tmp_path)
     assert run.redriven.moving == 4_000
-    assert run.is_hit_enough
+    assert run.faults
