@@ -41,8 +41,10 @@ FAULTS ?=
 NODES ?= 3
 MOVES ?=
 WRITE ?=
-# For `make chaos-deadletters` and `make chaos-schedules`: how many messages are confirmed before the faults end.
-MESSAGES ?= 200000
+# For `make chaos-deadletters` and `make chaos-schedules`: how many messages are confirmed before the faults end. For
+# `make chaos-redrive`: how many move; none: a million, over KILLS faults.
+MESSAGES ?=
+KILLS ?= 20
 # For `make power-cuts` and `make damage`: so many times.
 CUTS ?= 20
 FLIPS ?= 20
@@ -62,7 +64,9 @@ SECONDS ?=
 TOTALS := docs/measurements/totals.json
 
 .PHONY: run test check compiled-tests uncompiled-tests lint bench bench-latency bench-expiry bench-growth bench-long-queue \
-	bench-streams bench-mixed bench-recovery bench-long-run bench-floor profile soak specifications fuzz fuzz-coverage chaos chaos-deadletters chaos-schedules chaos-jepsen power-cuts damage golden interop setup long-line \
+	bench-streams bench-mixed bench-recovery bench-long-run bench-floor \
+	profile soak specifications fuzz fuzz-coverage chaos chaos-deadletters chaos-schedules chaos-redrive chaos-jepsen power-cuts damage golden interop setup \
+	long-line \
 	wheel lock image test-failover test-upgrade \
 	test-systemd test-compose test-k8s clean
 
@@ -150,12 +154,18 @@ chaos: $(INSTALLED)
 
 # The same faults while messages expire into queues of other nodes: each has to arrive once.
 chaos-deadletters: $(INSTALLED)
-	$(BIN)/python -P tests/reliability/run_chaos.py --dead-letters $(MESSAGES) $(CHAOS_NODES) $(if $(FAULTS),--faults $(FAULTS)) \
+	$(BIN)/python -P tests/reliability/run_chaos.py --dead-letters $(or $(MESSAGES),200000) $(CHAOS_NODES) $(if $(FAULTS),--faults $(FAULTS)) \
 		$(if $(filter-out 0,$(WRITE)),--write docs/measurements/reliability.md --totals $(TOTALS)) $(ARGUMENTS)
 
 # The same faults while messages wait for their time and for retries, and some are cancelled.
 chaos-schedules: $(INSTALLED)
-	$(BIN)/python -P tests/reliability/run_chaos.py --schedules $(MESSAGES) $(CHAOS_NODES) $(if $(FAULTS),--faults $(FAULTS)) \
+	$(BIN)/python -P tests/reliability/run_chaos.py --schedules $(or $(MESSAGES),200000) $(CHAOS_NODES) $(if $(FAULTS),--faults $(FAULTS)) \
+		$(if $(filter-out 0,$(WRITE)),--write docs/measurements/reliability.md --totals $(TOTALS)) $(ARGUMENTS)
+
+# A million dead messages are redriven while nodes are killed: each has to come back once, in order, at the rate. Takes
+# some minutes; ARGUMENTS='--per-second 4000' for another rate.
+chaos-redrive: $(INSTALLED)
+	$(BIN)/python -P tests/reliability/run_chaos.py --redrives $(or $(MESSAGES),1000000) --kills $(KILLS) $(CHAOS_NODES) $(if $(FAULTS),--faults $(FAULTS)) \
 		$(if $(filter-out 0,$(WRITE)),--write docs/measurements/reliability.md --totals $(TOTALS)) $(ARGUMENTS)
 
 # The fourteen runs that RabbitMQ makes with Jepsen, by their names: 180 s each, or SECONDS. Takes root.

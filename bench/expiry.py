@@ -1,6 +1,6 @@
 """Expiry at scale: many messages with deadlines, many queues with leases, many dead letters.
 
-    python bench/expiry.py [--divide-by 10] [--only dead,waiting,scheduled,retries,leases,policies] [--alone]
+    python bench/expiry.py [--divide-by 10] [--only dead,waiting,scheduled,retries,leases,policies,journals] [--alone]
                            [--source] [--write PAGE]
 
 Three MayflyMQ nodes on loopback, started afresh for every part, and three RabbitMQ nodes with quorum queues for what
@@ -14,6 +14,7 @@ what they hold of it, without mapped files. The parts:
     scheduled 1 000 000 messages wait for their time: memory, publishing against plain publishing, lag of what is due,
              100 000 due in one second; 1 000 000 deadlines anywhere in queues against as many at their heads
     retries  50 000 messages that are given back three times each and wait before each retry: CPU, memory
+    journals 100 000 dead letters, in turns without a journal and with one: the CPU of all
     policies 100 000 queues, and a policy for all of them that comes and goes: time until every node has it everywhere
 
 Machines are shared: read the ratios.
@@ -38,12 +39,14 @@ from bench.clusters import NODES, BrokerFailed, Cluster, wait_until
 from bench.expiry_report import (
     dead_table,
     heading,
+    journal_table,
     lease_table,
     policy_table,
     retry_table,
     scheduled_table,
     waiting_table,
 )
+from bench.journals import measure_journals
 from bench.machine import only_benchmark
 from bench.marked_page import write_figures
 from bench.mayfly_cluster import Mayfly
@@ -55,10 +58,11 @@ from bench.retries import measure_retries
 from bench.scheduled import measure_deaths, measure_publishing, measure_scheduled
 from bench.silence import LongestSilence
 
-PARTS: Final = ("dead", "waiting", "scheduled", "retries", "leases", "policies")
+PARTS: Final = ("dead", "waiting", "scheduled", "retries", "leases", "policies", "journals")
 LEASE_MS: Final = 60_000
 TRIAL_GONE_S: Final = 120
 POLICY_ROUNDS: Final = 4
+JOURNAL_ROUNDS: Final = 4
 _STAMP: Final = struct.Struct(">dd")
 """In bodies: a number, and the time (CLOCK_MONOTONIC, the same for all processes) of the deadline or of sending."""
 
@@ -413,6 +417,10 @@ def main() -> None:
         with Mayfly(arguments.source).three_nodes() as cluster:
             result = show("MayflyMQ policies", measure_policies(cluster, leases))
         tables += [*policy_table(result), ""]
+    if "journals" in parts:
+        with Mayfly(arguments.source).three_nodes() as cluster:
+            result = show("MayflyMQ journals", measure_journals(cluster, dead, JOURNAL_ROUNDS))
+        tables += [*journal_table(dead, JOURNAL_ROUNDS, result), ""]
     lines = heading() + tables
     print("\n" + "\n".join(lines))
     if arguments.write is not None:

@@ -136,6 +136,18 @@ def policy_table(row: dict[str, float]) -> list[str]:
     ]
 
 
+def journal_table(count: int, rounds: int, row: dict[str, float]) -> list[str]:
+    """What a journal adds, as rows of Markdown."""
+    return [
+        f"### {count:,} dead letters without a journal, and with one", "",
+        "| CPU of a message from its publish to its dead letter, 3 nodes | MayflyMQ |", "|---|---|",
+        f"| without a journal, us, median of {rounds} | {row['without_us']:.1f} |",
+        f"| with one | {row['with_us']:.1f} |",
+        f"| more, median of {rounds} pairs in turns | {row['more_percent']:.1f} % |",
+        f"| the same without a journal from one turn to the next, at most | {row['spread_percent']:.1f} % |",
+    ]
+
+
 def heading() -> list[str]:
     """Where and how this was measured."""
     command = "python bench/expiry.py " + " ".join(sys.argv[1:])

@@ -80,7 +80,8 @@ where is changed step by step, by the catalog's leader, and silent members are r
 on the nodes of the plan alone, and the others are fed. 8: quorum queues have priorities, and timeouts of their
 own for consumers; there are switches, and dialects of TTLs; messages of a queue, or of an exchange, may wait for their
 time; there are streams; large messages are in the log in pieces; vhosts are described, and global parameters kept.
-9: large dead letters travel and are in the log in pieces; queues may have a brake."""
+9: large dead letters travel and are in the log in pieces; queues may have a brake; records of journals are routed
+many at a time."""
 
 LEVEL_SNAPSHOT_SAYS_LEVEL: Final = 2
 LEVEL_LEADER_LOCATORS: Final = 3
@@ -169,6 +170,10 @@ them."""
 
 SHARD_SNAPSHOT_WITH_BRAKES: Final = 12
 """Of a shard's snapshot, where something of a queue's brake is to be kept: with `LEVEL_BRAKES`."""
+
+LEVEL_NOTED_ROUTES: Final = 9
+"""Shards take ROUTE_NOTED: decisions about records of journals among others, without what they have in common (RULES
+R4)."""
 
 SHARD_SNAPSHOT_WITH_SPECIAL_ROWS: Final = 11
 """Of a shard's snapshot, where messages of a queue wait for their time, a queue is a stream, or is or was redriven:

@@ -8,10 +8,12 @@ from urllib.parse import quote
 import click
 
 from mayfly.node.command_line.arguments import in_a_vhost
-from mayfly.node.command_line.operator_client import as_administrator, console, manage, table_of
+from mayfly.node.command_line.operator_client import answer_of, as_administrator, console, manage, request, table_of
 
 _REASONS: Final = ("expired", "rejected", "delivery_limit", "maxlen", "queue_expired")
 _MS_PER_S: Final = 1000
+_ANSWERED_S: Final = 30.0
+"""So much longer than it may look a node may take to answer."""
 
 
 @click.group("redrive")
@@ -41,14 +43,21 @@ def _which(function: Callable[..., None]) -> Callable[..., None]:
 @in_a_vhost
 @_which
 @click.option("--count", type=click.IntRange(0, 100), default=10, show_default=True, help="Show the first so many.")
+@click.option(
+    "--within", "within_s", type=click.FloatRange(0.001, 600), default=10, show_default=True,
+    help="Look for so many seconds at most: a queue with a million messages takes longer.",
+)
 @click.option("--json", "as_json", is_flag=True, help="As JSON, for scripts.")
 @as_administrator
 def preview(
-    queue: str, vhost: str, count: int, as_json: bool, address: str, user: str, password: str, **which: Any
+    queue: str, vhost: str, count: int, within_s: float, as_json: bool, address: str, user: str, password: str,
+    **which: Any,
 ) -> None:
     """Show what a redrive of QUEUE would move now, and move nothing."""
-    wish = {**_wish(which), "count": count}
-    found = manage("POST", address, f"{_path(vhost, queue)}/preview", wish, user, password, _thing(vhost, queue))
+    wish = {**_wish(which), "count": count, "within_ms": round(within_s * _MS_PER_S)}
+    path = f"{_path(vhost, queue)}/preview"
+    asked = request("POST", address, path, wish, user, password, timeout_s=within_s + _ANSWERED_S)
+    found = answer_of(address, *asked, _thing(vhost, queue))
     if as_json:
         click.echo(json.dumps(found, indent=2))
         return

@@ -39,15 +39,21 @@ _TRACE_OCTETS: Final = TRACE.encode()
 
 
 class JournalRecords:
-    """Makes the records of one shard's deaths."""
+    """Makes the records of one shard's deaths. Most deaths in a row have much in common: what that is is put together
+    once, and compared with what comes next."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._settings = ShardQueueSettings()
         self._reason = ""
-        self._beginning = b""
-        """Of a record, for these settings and this reason: most deaths in a row have the same."""
+        self._went_ms = -1
         self._exchange_and_key = b""
+        self._beginning = b""
+        """Of a record, for these settings, this reason and this time."""
+        self._names = b""
+        self._body_length = -1
+        self._how = b""
+        """How messages with these names and so many bytes were published, for these settings and this reason."""
 
     def journal(self, settings: ShardQueueSettings) -> tuple[QueueRecord | None, str]:
         """The stream that is the queue's journal; None, and why, where nothing can be noted there."""
@@ -58,27 +64,34 @@ class JournalRecords:
     def record(self, death: Death, names: bytes, header: bytes) -> Content:
         """The record: `death` is one of RECORDS, the rest the exchange and key, and the content header, of the message
         that died; without any for a queue."""
-        settings = death.settings
-        if settings is not self._settings or death.reason != self._reason:
-            self._settings, self._reason = settings, death.reason
-            self._beginning = _beginning(settings, death.reason)
-            self._exchange_and_key = b"\x00" + short_string(settings.name)
         message = death.message
-        parts = [b"", self._beginning, _number(_WENT, death.time_ms)]
-        if death.reason == RECORD_OF_QUEUE:
-            parts += (
-                _number(_DUE, message.deadline_ms), _number(_LAST_USED, message.enqueued_ms),
-                _number(_MESSAGES, message.delivery_count),
+        settings, reason, went_ms = death.settings, death.reason, death.time_ms
+        if settings is not self._settings or reason != self._reason:
+            self._settings, self._reason, self._went_ms = settings, reason, -1
+            self._exchange_and_key = b"\x00" + short_string(settings.name)
+            self._body_length = -1
+        if went_ms != self._went_ms:
+            self._went_ms = went_ms
+            self._beginning = _beginning(settings, reason) + _number(_WENT, went_ms)
+        if reason == RECORD_OF_QUEUE:
+            times = (
+                _number(_DUE, message.deadline_ms) + _number(_LAST_USED, message.enqueued_ms)
+                + _number(_MESSAGES, message.delivery_count)
             )
+            return Content(self._exchange_and_key, _framed(self._beginning, times, b"", b"", b""), b"")
+        if reason == RECORD_OF_EXPIRED and not message.recurs:
+            times = _TIMES.pack(_DUE, message.deadline_ms, _ENQUEUED, message.enqueued_ms)
         else:
-            if death.reason == RECORD_OF_EXPIRED:
-                parts.append(_number(_DUE, message.deadline_ms))
-            if not message.recurs:
-                # That is no time at which it came, but its next one.
-                parts.append(_number(_ENQUEUED, message.enqueued_ms))
-            _add_message(parts, death, names, header)
-        parts[0] = _LENGTH.pack(sum([len(part) for part in parts]))
-        return Content(self._exchange_and_key, _NO_BODY + b"".join(parts), b"")
+            # When a message that recurs was enqueued is no time at which it came, but its next one.
+            times = b"" if reason != RECORD_OF_EXPIRED else _number(_DUE, message.deadline_ms)
+            times += b"" if message.recurs else _number(_ENQUEUED, message.enqueued_ms)
+        if message.body_length != self._body_length or names != self._names:
+            self._names, self._body_length = names, message.body_length
+            self._how = _how(settings, reason, names, message.body_length)
+        start, stop = property_span(header, MESSAGE_ID)
+        known_by = _text(_MESSAGE_ID, header[start + 1 : stop]) if start >= 0 else b""
+        made = _framed(self._beginning, times, self._how, known_by, _trace_field(header))
+        return Content(self._exchange_and_key, made, b"")
 
 
 def is_record(header: bytes) -> bool:
@@ -89,35 +102,41 @@ def is_record(header: bytes) -> bool:
     return header.startswith(_BEGINNINGS, start + _LENGTH.size)
 
 
-def _add_message(parts: list[bytes], death: Death, names: bytes, header: bytes) -> None:
-    """How it had been published, how large it was, and by what it is known."""
-    settings, reason = death.settings, death.reason
+def _framed(beginning: bytes, times: bytes, how: bytes, known_by: bytes, trace: bytes) -> bytes:
+    """The content header around the fields of a record."""
+    length = len(beginning) + len(times) + len(how) + len(known_by) + len(trace)
+    return b"".join([_NO_BODY, _LENGTH.pack(length), beginning, times, how, known_by, trace])
+
+
+def _how(settings: ShardQueueSettings, reason: str, names: bytes, body_length: int) -> bytes:
+    """How a message had been published, and how large it was."""
     key_at = 1 + names[0]
     exchange, key = names[1:key_at], names[key_at + 1 :]
-    parts += (_text(_EXCHANGE, exchange), _text(_KEY, key), _number(_BYTES, death.message.body_length))
+    parts = [_text(_EXCHANGE, exchange), _text(_KEY, key), _number(_BYTES, body_length)]
     if _goes_on(settings, reason) and settings.dead_letter_routing_key is None:
         # It goes on by the key that it had.
         parts.append(_text(_TO_KEY, key))
-    start, stop = property_span(header, MESSAGE_ID)
-    if start >= 0:
-        parts.append(_text(_MESSAGE_ID, header[start + 1 : stop]))
-    trace = trace_of(header)
-    if trace:
-        parts.append(_text(_TRACE, trace))
+    return b"".join(parts)
 
 
-def trace_of(header: bytes) -> bytes:
-    """The `traceparent` in a content header, empty for none."""
+def _trace_field(header: bytes) -> bytes:
+    """The field with the `traceparent` in a content header, as it stands there; empty for none."""
     if _TRACE_OCTETS not in header:
         return b""
     start, stop = property_span(header, HEADERS)
     if start < 0:
         return b""
-    value = FieldTable.of_checked(header[start:stop]).get(TRACE)
+    start += _LENGTH.size
+    if header.startswith(_TRACE, start):
+        # It is the first: no look at the others. (A header that was checked ends behind its table.)
+        value_at = start + len(_TRACE) + _LENGTH.size
+        length: int = _LENGTH.unpack_from(header, start + len(_TRACE))[0]
+        return header[start : value_at + length] if length <= LONGEST_TRACE_OCTETS else b""
+    value = FieldTable.of_checked(header[start - _LENGTH.size : stop]).get(TRACE)
     if value is None or value.tag != LONG_STRING:
         return b""
     octets = value.octets()
-    return octets if len(octets) <= LONGEST_TRACE_OCTETS else b""
+    return _text(_TRACE, octets) if len(octets) <= LONGEST_TRACE_OCTETS else b""
 
 
 def _goes_on(settings: ShardQueueSettings, reason: str) -> bool:
@@ -174,3 +193,5 @@ _MESSAGE_ID: Final = _field("message-id", LONG_STRING)
 _TRACE: Final = _field(TRACE, LONG_STRING)
 _BEGINNINGS: Final = (_text(_WHAT, b"message"), _text(_WHAT, b"queue"))
 """Of the headers of all records."""
+_TIMES: Final = struct.Struct(f">{len(_DUE)}sq{len(_ENQUEUED)}sq")
+"""When a message was due, and when it came, with their names."""

@@ -127,8 +127,11 @@ class RedriveRouter:
         self._version = -1
         self._routed: dict[tuple[str, str, tuple[str, ...]], tuple[QueueRecord, ...]] = {}
 
-    def decide(self, vhost: str, queue: str, terms: RedriveTerms, content: PublishedContent) -> RedriveDecision:
-        """About a message of a queue; its age is not looked at."""
+    def decide(
+        self, vhost: str, queue: str, terms: RedriveTerms, content: PublishedContent, with_content: bool = True
+    ) -> RedriveDecision:
+        """About a message of a queue; its age is not looked at. Without ``with_content`` the decision may have none:
+        who counts alone need not wait for it."""
         start, stop = property_span(content.header, HEADERS)
         headers = FieldTable() if start < 0 else FieldTable.of_checked(content.header[start:stop])
         origin = origin_of(headers, queue)
@@ -140,12 +143,14 @@ class RedriveRouter:
         if terms.exchange is not None:
             exchange = terms.exchange
             keys = keys if terms.routing_key is None else [terms.routing_key]
-        _mark(headers, queue)
-        content_now = Content(
-            short_string(_octets(exchange)) + short_string(_octets(keys[0])),
-            replace_properties(content.header, {HEADERS: headers.encode()}),
-            content.body,
-        )
+        content_now: Content | None = None
+        if with_content or (terms.exchange is not None and self._catalog.looks_at_headers(vhost, terms.exchange)):
+            _mark(headers, queue)
+            content_now = Content(
+                short_string(_octets(exchange)) + short_string(_octets(keys[0])),
+                replace_properties(content.header, {HEADERS: headers.encode()}),
+                content.body,
+            )
         try:
             targets = self._targets(vhost, terms, origin, keys, content_now)
         except TooManySteps:
@@ -153,13 +158,13 @@ class RedriveRouter:
         return RedriveDecision(True, origin, content_now, targets)
 
     def _targets(
-        self, vhost: str, terms: RedriveTerms, origin: Origin | None, keys: list[str], content: Content
+        self, vhost: str, terms: RedriveTerms, origin: Origin | None, keys: list[str], content: Content | None
     ) -> tuple[QueueRecord, ...]:
         if terms.exchange is None:
             name = terms.queue if terms.queue is not None else origin.queue if origin is not None else ""
             record = self._catalog.queue(vhost, name)
             return () if record is None or record.settings.mirror is not None else (record,)
-        if self._catalog.looks_at_headers(vhost, terms.exchange):
+        if content is not None and self._catalog.looks_at_headers(vhost, terms.exchange):
             header = as_shown(content.header)
             start, stop = property_span(header, HEADERS)
             return self._catalog.route(vhost, terms.exchange, keys[0], table_to_python(header[start:stop]), keys[1:])

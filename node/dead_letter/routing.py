@@ -32,6 +32,13 @@ class DeadLetterSource(Protocol):
     def ttl_dialect(self) -> str: ...
 
 
+class NotedSource(DeadLetterSource, Protocol):
+    """The same, and where it is noted what dies there."""
+
+    @property
+    def journal(self) -> str | None: ...
+
+
 class DeadLetterDecision:
     """Where one dead message goes.
 
@@ -55,10 +62,15 @@ class DeadLetterDecision:
         return not self.targets and not self.cycles
 
 
-def may_go_to(catalog: Catalog, source: DeadLetterSource, queue_id: int) -> bool:
-    """Whether what dies in the source may be routed to that queue, as the catalog is now."""
+def may_go_to(catalog: Catalog, source: NotedSource, queue_id: int) -> bool:
+    """Whether what dies in the source may be routed to that queue, or be noted there (RULES R4), as the catalog is
+    now."""
     exchange, target = source.dead_letter_exchange, catalog.queue_by_id(queue_id)
-    if exchange is None or target is None or target.vhost != source.vhost:
+    if target is None or target.vhost != source.vhost:
+        return False
+    if target.name == source.journal:
+        return True
+    if exchange is None:
         return False
     return catalog.may_reach(source.vhost, exchange, source.dead_letter_routing_key, target.name)
 

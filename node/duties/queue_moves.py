@@ -80,7 +80,8 @@ class QueueMoves:
 
     def _waits(self, queue: Queue, now_ms: int) -> bool:
         first_ms = self._asked_ms.setdefault(queue.queue_id, now_ms)
-        return now_ms - first_ms < HELD_UP_MS and queue.dead_letters and self._are_held_up(queue, now_ms)
+        leaves_any = queue.dead_letters or queue.journals
+        return now_ms - first_ms < HELD_UP_MS and leaves_any and self._are_held_up(queue, now_ms)
 
     def _are_held_up(self, queue: Queue, now_ms: int) -> bool:
         """Whether dead letters before those of the queue have no room, or have waited for so long that it may last."""

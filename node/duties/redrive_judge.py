@@ -44,14 +44,17 @@ class RedriveJudge:
         self._router = router
         self._entry = entry
 
-    def judge(self, queue: Queue, redrive: Redrive, terms: RedriveTerms, message: Message, time_ms: int) -> Judged:
+    def judge(
+        self, queue: Queue, redrive: Redrive, terms: RedriveTerms, message: Message, time_ms: int,
+        with_content: bool = True,
+    ) -> Judged:
         """About a message of the queue, at this time of its shard's clock."""
         if not redrive.is_meant(message.index, message.enqueued_ms) or 0 <= message.deadline_ms <= time_ms:
             return _NOT_ITS_OWN
         if not terms.is_of_age(redrive.started_ms - message.enqueued_ms):
             return _STAYS
         original = content_of(self._entry(message.index), message)
-        decision = self._router.decide(queue.vhost, queue.name, terms, original)
+        decision = self._router.decide(queue.vhost, queue.name, terms, original, with_content)
         if not decision.meant:
             return _STAYS
         return Judged(MOVES if decision.targets else NO_ROUTE, original, decision)

@@ -43,7 +43,7 @@ REDRIVES_PER_LOOK: Final = 4
 class _Progress:
     """Of one redrive, as far as this leader has come: what it has read ahead, and which step is under way."""
 
-    __slots__ = ("ahead", "at", "given_ms", "place", "redrive_id", "step", "tag", "terms")
+    __slots__ = ("ahead", "at", "given_ms", "lanes", "place", "redrive_id", "step", "tag", "terms")
 
     def __init__(self, redrive_id: int, terms: RedriveTerms, step: int) -> None:
         self.redrive_id = redrive_id
@@ -54,6 +54,8 @@ class _Progress:
         self.ahead: LineAhead | None = None
         self.at = 0
         self.place = Place(False, 0, 0, 0, 0, 0)
+        self.lanes: set[int] = set()
+        """The queues to which messages went that may have to wait for them in a lane."""
 
     def begin(self, ahead: LineAhead, place: Place | None) -> None:
         """These come next, behind the place."""
@@ -153,7 +155,7 @@ class RedriveDuty:
         elif redrive.tag != progress.tag:
             # An earlier one, which came late, was this step: what was read ahead may not be what follows.
             progress.ahead = None
-        if queue.is_returning() or self._shard.in_lanes >= self.most_in_lanes:
+        if queue.is_returning() or self._is_held_up(progress):
             return
         most = redrive.may_move(self._clock(now_ms), DEAD_LETTERS_PER_ENTRY)
         if not most:
@@ -169,6 +171,14 @@ class RedriveDuty:
         command = self._look(queue, redrive, progress, most, self._clock(now_ms))
         progress.step, progress.given_ms = redrive.step + 1, now_ms
         self._give(command)
+
+    def _is_held_up(self, progress: _Progress) -> bool:
+        """Whether as much waits in lanes of this redrive as may. What waits for other queues, such as a journal that
+        takes nothing, does not hold it up."""
+        if self._shard.in_lanes < self.most_in_lanes:
+            return False
+        lanes = [self._shard.lane(queue_id) for queue_id in progress.lanes]
+        return sum([len(lane.items) for lane in lanes if lane is not None]) >= self.most_in_lanes
 
     def _progress_of(self, queue: Queue, redrive: Redrive) -> _Progress | None:
         progress = self._progress.get(queue.queue_id)
@@ -204,7 +214,11 @@ class RedriveDuty:
             looked += 1
             judged = self._judge.judge(queue, redrive, progress.terms, message, time_ms)
             if judged.fate == MOVES:
-                going.append(self._redriven(message, judged))
+                redriven = self._redriven(message, judged)
+                going.append(redriven)
+                progress.lanes.update(redriven.local_targets)
+                for _, target in redriven.remote_targets:
+                    progress.lanes.add(target)
                 size += message.content_length
             else:
                 progress.place = ahead.place_of(message)

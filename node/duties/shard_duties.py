@@ -6,7 +6,8 @@ that are harmless when they are applied twice, and read off again. What is remem
 same command from being given many times; after a while without effect it is given again.
 
     feature level    -> RAISE_LEVEL, once the catalog has been told it
-    unrouted deaths  -> ROUTE, decided with the catalog; the first of a lead after a barrier      (RULES D5, D6, D8)
+    unrouted deaths  -> ROUTE, or ROUTE_NOTED where records of journals are among them, decided with the catalog; the
+                        first of a lead after a barrier                                           (RULES D5, D6, D8, R4)
     parked deaths    -> RETRY_PARKED for those that have a route since the catalog changed        (RULES D8)
                         what is large borrows its body from the entry that has it
     lanes            -> TRANSFER to the target's shard, SETTLED once it is seen to be there       (D6, D7)
@@ -25,7 +26,7 @@ from functools import partial
 from itertools import islice
 from typing import Final
 
-from mayfly.cluster.versions import LEVEL_FAILED_DELIVERIES
+from mayfly.cluster.versions import LEVEL_FAILED_DELIVERIES, LEVEL_NOTED_ROUTES
 from mayfly.node.catalog import Catalog, QueueRecord
 from mayfly.node.dead_letter import DeadLetterRouter, decide_due, may_go_to
 from mayfly.node.dead_letter.death_headers import PublishedContent
@@ -48,8 +49,10 @@ from mayfly.node.numbers import is_transient
 from mayfly.node.shard import commands
 from mayfly.node.shard.consumers import NO_WINDOW, UNLIMITED
 from mayfly.node.shard.message import Message
+from mayfly.node.shard.noted_commands import NotedRoute
 from mayfly.node.shard.outbox import DUE, LETTER, MANIFEST, RECORDS, Death, Lane, item_kind
 from mayfly.node.shard.queue import Queue
+from mayfly.node.shard.settings import ShardQueueSettings
 from mayfly.node.shard.shard import Shard
 
 logger = logging.getLogger(__name__)
@@ -84,7 +87,7 @@ class _EarlierDeaths:
 
     def are_through(self, shard: Shard, catalog: Catalog) -> bool:
         """Whether they have arrived where they go."""
-        if not self._queue.dead_letters:
+        if not (self._queue.dead_letters or self._queue.journals):
             return True
         head = shard.unrouted(1)
         if head and head[0].sequence <= self._sequence:
@@ -117,6 +120,44 @@ class _EarlierDeaths:
 def _is_behind(target: Queue | None) -> bool:
     """Whether letters to a queue that leaves may stand in its lines still, behind what has no room in its lane."""
     return target is not None and target.has_left and target.has_ready()
+
+
+class _Route:
+    """Decisions as they are taken: ROUTE, or, once there is a record among them, ROUTE_NOTED if it may be."""
+
+    __slots__ = ("_decisions", "_first", "_noted", "count", "journal", "may_note", "settings")
+
+    def __init__(self, first: int, may_note: bool) -> None:
+        self.count = 0
+        self.may_note = may_note
+        self.settings: ShardQueueSettings | None = None
+        """Of queues whose records go to this journal: its shard, 0 for the own one, and its id."""
+        self.journal = (0, 0)
+        self._first = first
+        self._decisions: list[commands.RouteDecision] = []
+        self._noted: NotedRoute | None = None
+
+    def add(self, decision: commands.RouteDecision) -> None:
+        self.count += 1
+        if self._noted is None:
+            self._decisions.append(decision)
+        else:
+            self._noted.add(decision)
+
+    def add_record(self, exchange_and_key: bytes, header: bytes) -> bool:
+        """False where it can only be a decision like others."""
+        noted = self._noted
+        if noted is None:
+            noted = self._noted = NotedRoute(self._first)
+            for decision in self._decisions:
+                noted.add(decision)
+        if not noted.add_record(self.journal, exchange_and_key, header):
+            return False
+        self.count += 1
+        return True
+
+    def encoded(self) -> bytes:
+        return commands.encode_route(self._decisions) if self._noted is None else self._noted.encoded()
 
 
 class ShardDuties:
@@ -245,40 +286,56 @@ class ShardDuties:
         if not waiting or not self._may_route(False):
             return False
         turns = self._catalog.routing_turns
-        decisions: list[commands.RouteDecision] = []
+        route = _Route(waiting[0].sequence, self._catalog.level >= LEVEL_NOTED_ROUTES)
         is_full = False
         size = 0
         large: Message | None = None
         for death in waiting:
-            if death.reason not in RECORDS and self._is_large(death.message):
-                if decisions:
+            is_record = death.reason in RECORDS
+            if not is_record and self._is_large(death.message):
+                if route.count:
                     is_full = True
                     break
                 large = death.message
-            decision = self._decide(death)
-            if decision.outcome in _UNROUTABLE and death.sequence > self._fresh_up_to:
-                # That counts once our catalog is as new as the death: a binding may just not have arrived yet (D8).
-                self._freshen(waiting[-1].sequence, ())
-                break
-            if decision.outcome == commands.DROPPED_UNROUTABLE:
-                self._tell_dropped(death)
-            decisions.append(decision)
+            if not is_record or not route.may_note or not self._note(route, death):
+                decision = self._decide(death)
+                if decision.outcome in _UNROUTABLE and death.sequence > self._fresh_up_to:
+                    # That counts once our catalog is as new as the death: a binding may just not have arrived yet (D8).
+                    self._freshen(waiting[-1].sequence, ())
+                    break
+                if decision.outcome == commands.DROPPED_UNROUTABLE:
+                    self._tell_dropped(death)
+                if decision.outcome != commands.ROUTED:
+                    large = None
+                route.add(decision)
             size += death.message.content_length
-            if death.reason in RECORDS:
+            if is_record:
                 size -= death.message.body_length  # It goes into no record.
             if large is not None:
                 size = TRANSFER_BYTES  # It goes alone.
             if size >= TRANSFER_BYTES or turns.is_over:
                 is_full = True
                 break
-        if decisions:
-            self._routed_up_to = decisions[-1].sequence
-            route = commands.encode_route(decisions)
-            if self._large is not None and large is not None and decisions[-1].outcome == commands.ROUTED:
-                self._large.give(route, large)
+        if route.count:
+            self._routed_up_to = waiting[0].sequence + route.count - 1
+            if self._large is not None and large is not None:
+                self._large.give(route.encoded(), large)
             else:
-                self._give(route)
-        return is_full or len(decisions) == len(waiting)
+                self._give(route.encoded())
+        return is_full or route.count == len(waiting)
+
+    def _note(self, route: "_Route", death: Death) -> bool:
+        """The record of the death goes to its journal; False, and nothing is done, where that is not so simple."""
+        settings = death.settings
+        if settings is not route.settings:
+            journal, _ = self._records.journal(settings)
+            if journal is None:
+                return False
+            is_here = journal.shard == self.shard.shard_id and self.shard.queue(journal.id) is not None
+            route.settings, route.journal = settings, (0 if is_here else journal.shard, journal.id)
+        names, header = names_and_header_of(self._entry(death.message.index), death.message)
+        record = self._records.record(death, names, header)
+        return route.add_record(record.exchange_and_key, record.header)
 
     def _is_large(self, message: Message) -> bool:
         """Whether its body is not written again when it is routed, and goes to other shards in pieces."""
@@ -509,7 +566,7 @@ class ShardDuties:
         while progress.sent < last and progress.sent - progress.wanted < DEAD_LETTERS_UNDER_WAY:
             if progress.waits_for_large:
                 return
-            items: list[tuple[Message, commands.LetterContent]] = []
+            items: list[Message] = []
             size = 0
             for message in islice(
                 lane.items, progress.sent + 1 - lane.first_sequence, last + 1 - lane.first_sequence
@@ -519,7 +576,7 @@ class ShardDuties:
                         self._send_large(lane, progress, message, now_ms)
                         return
                     break
-                items.append((message, content_of(self._entry(message.index), message)))
+                items.append(message)
                 size += message.content_length
                 if size >= TRANSFER_BYTES or len(items) >= DEAD_LETTERS_PER_ENTRY:
                     break
@@ -536,7 +593,7 @@ class ShardDuties:
             return
 
         def parts() -> list[bytes]:
-            return self._encode(lane.target_queue, sequence, [(message, large.content(message))], now_ms)
+            return self._encode_contents(lane.target_queue, sequence, [(message, large.content(message))], now_ms)
 
         def applied() -> None:
             progress.large_was_applied(self._now_ms)
@@ -546,12 +603,23 @@ class ShardDuties:
         ):
             progress.sends_large(sequence)
 
-    def _encode(
+    def _encode(self, queue_id: int, first_sequence: int, items: list[Message], now_ms: int) -> list[bytes]:
+        """The command that brings these items of a lane to their queue, as parts."""
+        if item_kind(items[0]) == MANIFEST:
+            return [self.shard.move_in(queue_id)]
+        contents: list[tuple[Message, commands.LetterContent]] = []
+        index, data = -1, b""
+        for item in items:
+            # Many in a row stand in the same entry.
+            if item.index != index:
+                index, data = item.index, self._entry(item.index)
+            contents.append((item, content_of(data, item)))
+        return self._encode_contents(queue_id, first_sequence, contents, now_ms)
+
+    def _encode_contents(
         self, queue_id: int, first_sequence: int, items: list[tuple[Message, commands.LetterContent]], now_ms: int
     ) -> list[bytes]:
-        """The command that brings these items of a lane to their queue; the last part is the last body."""
-        if item_kind(items[0][0]) == MANIFEST:
-            return [self.shard.move_in(queue_id)]
+        """The same with their contents; the last part is the last body."""
         if all(item_kind(item) == LETTER and item.ttl_ms < 0 for item, _ in items):
             letters = [content for _, content in items]
             return commands.transfer_parts(self._source, queue_id, first_sequence, letters)

@@ -9,7 +9,7 @@ from mayfly.node.http.answers import answered
 from mayfly.node.http.gate import Handler
 from mayfly.node.operating.ports.answers import bad_request
 from mayfly.node.operating.ports.management import ManagementPort
-from mayfly.node.operating.ports.redrives import MOST_SHOWN, RedrivePort, RedriveWish
+from mayfly.node.operating.ports.redrives import LONGEST_PREVIEW_MS, MOST_SHOWN, PREVIEW_MS, RedrivePort, RedriveWish
 from mayfly.node.operating.ports.users import User
 from mayfly.node.shard.outbox import REASONS
 from mayfly.node.shard.redrive import MOST_PER_SECOND
@@ -24,7 +24,7 @@ _Text = Annotated[str, msgspec.Meta(max_length=_NAME_OCTETS)]
 
 
 class _Wish(msgspec.Struct, forbid_unknown_fields=True):
-    """What is asked for; ``count`` is how many messages a preview shows."""
+    """What is asked for; ``count`` is how many messages a preview shows, and ``within_ms`` how long it may take."""
 
     target_queue: _Text | None = None
     target_exchange: _Text | None = None
@@ -37,6 +37,7 @@ class _Wish(msgspec.Struct, forbid_unknown_fields=True):
     max_age_ms: _Ms | None = None
     rate: _Rate = 0
     count: Annotated[int, msgspec.Meta(ge=0, le=MOST_SHOWN)] = 10
+    within_ms: Annotated[int, msgspec.Meta(ge=1, le=LONGEST_PREVIEW_MS)] = PREVIEW_MS
 
     def wish(self) -> RedriveWish:
         """Raises ValueError with a text for the client."""
@@ -98,7 +99,8 @@ class RedrivePages:
             wish = asked.wish()
         except (msgspec.DecodeError, ValueError) as error:
             return answered(*bad_request(f"the request can't be read: {error}"))
-        return answered(*await self._port.preview(user.who, at["vhost"], at["name"], wish, asked.count))
+        found = await self._port.preview(user.who, at["vhost"], at["name"], wish, asked.count, asked.within_ms)
+        return answered(*found)
 
     async def _start(self, request: web.Request, user: User) -> web.Response:
         at = request.match_info

@@ -48,8 +48,6 @@ STEPS_AT_ONCE: Final = 1
 """Steps of a preview before other work gets its turn."""
 LOOKS_OF_QUESTION: Final = 10_000
 """Messages that one answer of a node is about: it has two seconds."""
-PREVIEW_MS: Final = 10_000
-"""A preview that takes longer says what it has found so far."""
 
 _LATE: Final = "the queue's shard did not answer in time; whether it is done shows later"
 _FORMS: Final = {"paused": PAUSE, "running": RESUME}
@@ -112,13 +110,15 @@ class Redrives:
         found.sort(key=_active_first)
         return HTTPStatus.OK, {"redrives": found, "unknown_shards": told.unknown}
 
-    async def preview(self, user: AnyUser, vhost: str, queue: str, wish: RedriveWish, shown: int) -> Answer:
+    async def preview(
+        self, user: AnyUser, vhost: str, queue: str, wish: RedriveWish, shown: int, within_ms: int
+    ) -> Answer:
         """See `RedrivePort.preview`."""
         record = self._startable(user, vhost, queue, wish)
         if not isinstance(record, QueueRecord):
             return record
         await self._freshness.of_queue(vhost, queue)
-        until_ms = self._now_ms() + PREVIEW_MS
+        until_ms = self._now_ms() + within_ms
         whole = PreviewPart(0, 0, 0, {}, [], None)
         terms = encoded_terms(wish)
         place: RedrivePlace | None = None

@@ -61,6 +61,8 @@ TRANSFER_MOVED: Final = 48
 NEXT_TIMES: Final = 49
 REDRIVE: Final = 50
 TRANSFER_COPIES: Final = 51
+ROUTE_NOTED: Final = 52
+"""As ROUTE, for deaths of which some are records of journals (`node.shard.noted_commands`)."""
 
 ANSWERING: Final = frozenset(
     (
@@ -622,22 +624,27 @@ def encode_route(decisions: Sequence[RouteDecision]) -> bytes:
     """
     parts = [LIST_HEAD.pack(ROUTE, len(decisions))]
     for decision in decisions:
-        content = decision.content
-        if content is None:
-            if decision.outcome == ROUTED:
-                raise ValueError("a routed death needs its content")
-            content = LetterContent(b"", b"", b"")
-        parts.append(
-            DECISION_HEAD.pack(
-                decision.sequence, decision.outcome, len(content.exchange_and_key), len(content.header),
-                len(content.body) + content.body_elsewhere, len(decision.local_targets), len(decision.remote_targets),
-            )
-        )
-        parts.append(pack_numbers(decision.local_targets))
-        for target_shard, target_queue in decision.remote_targets:
-            parts.append(NUMBER_PAIR.pack(target_shard, target_queue))
-        parts += (content.exchange_and_key, content.header, content.body)
+        add_decision(parts, decision)
     return b"".join(parts)
+
+
+def add_decision(parts: list[bytes], decision: RouteDecision) -> None:
+    """Append a decision as it stands in a ROUTE."""
+    content = decision.content
+    if content is None:
+        if decision.outcome == ROUTED:
+            raise ValueError("a routed death needs its content")
+        content = LetterContent(b"", b"", b"")
+    parts.append(
+        DECISION_HEAD.pack(
+            decision.sequence, decision.outcome, len(content.exchange_and_key), len(content.header),
+            len(content.body) + content.body_elsewhere, len(decision.local_targets), len(decision.remote_targets),
+        )
+    )
+    parts.append(pack_numbers(decision.local_targets))
+    for target_shard, target_queue in decision.remote_targets:
+        parts.append(NUMBER_PAIR.pack(target_shard, target_queue))
+    parts += (content.exchange_and_key, content.header, content.body)
 
 
 def encode_transfer(source: int, lane: int, first_sequence: int, contents: Sequence[LetterContent]) -> bytes:

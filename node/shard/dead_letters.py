@@ -21,7 +21,7 @@ from mayfly.node.shard.commands import (
 from mayfly.node.shard.delivery import has_room
 from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.message import DELIVERED_ELSEWHERE, NO_DEADLINE, NO_MARKER, NO_TTL, Message
-from mayfly.node.shard.outbox import DUE, MAXLEN, RECORDS
+from mayfly.node.shard.outbox import DUE, MAXLEN, RECORDS, Death
 from mayfly.node.shard.packing import NUMBER_BYTES, unpack_numbers
 from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.state import State
@@ -36,51 +36,69 @@ def apply_route(state: State, position: int, end: int) -> int:
     gap the rest of the command is refused. A bad decision raises ShardError; those before it stay applied. What is to
     go to mirrors alone has no route (RULES J4).
     """
-    data = state.data
-    _, count = LIST_HEAD.unpack_from(data, position)
+    _, count = LIST_HEAD.unpack_from(state.data, position)
     position += LIST_HEAD.size
-    outbox = state.outbox
     for _ in range(count):
-        if position + DECISION_HEAD.size > end:
-            raise ShardError(f"ROUTE is cut off at {position}")
-        head = DECISION_HEAD.unpack_from(data, position)
-        sequence, outcome, key_length, header_length, body_length, locals_, remotes = head
-        targets_at = position + DECISION_HEAD.size
-        offset = targets_at + (locals_ + _REMOTE_NUMBERS * remotes) * NUMBER_BYTES
-        position = offset + key_length + header_length + body_length
-        if position > end or outcome > DROPPED_UNROUTABLE:
-            raise ShardError(f"decision with outcome {outcome} reaches to {position}, its batch to {end}")
-        first = outbox.unrouted[0].sequence if outbox.unrouted else outbox.next_sequence
-        if sequence != first or not outbox.unrouted:
-            if sequence >= first:
-                state.refused_routes += 1
-            continue
-        death = outbox.unrouted.popleft()
-        if outcome == ROUTED and not remotes and _are_mirrors(state, targets_at, locals_, offset):
-            drops = death.reason == DUE or death.settings.dead_letter_at_most_once
-            outcome = DROPPED_UNROUTABLE if drops else PARKED
-        if outcome == PARKED:
-            outbox.parked[sequence] = death
-            continue
-        if outcome == ROUTED:
-            is_record = death.reason in RECORDS
-            marked = state.level >= LEVEL_FAILED_DELIVERIES and death.message.has_failed and not is_record
-            # What was due has its TTL before it, what is dead has lost it (RULES S3, D4).
-            ttl_ms = death.message.ttl_ms if death.reason == DUE else NO_TTL
-            content = arriving(state, offset, key_length, header_length, body_length, marked, ttl_ms)
-            move_content(state, content, targets_at, locals_, remotes, offset)
-            if is_record:
-                outbox.journaled += 1
-            else:
-                outbox.routed += 1
-        elif death.reason == DUE:
-            outbox.dropped_due += 1
-        elif outcome == DROPPED_CYCLE:
-            outbox.dropped_cycle += 1
-        else:
-            outbox.dropped_unroutable += 1
-        state.release(death.message.index, 1)
+        position = apply_decision(state, position, end)
     return position
+
+
+def apply_decision(state: State, position: int, end: int) -> int:
+    """Apply the decision at ``position``, of a ROUTE or a ROUTE_NOTED; where it ends."""
+    data = state.data
+    outbox = state.outbox
+    if position + DECISION_HEAD.size > end:
+        raise ShardError(f"ROUTE is cut off at {position}")
+    head = DECISION_HEAD.unpack_from(data, position)
+    sequence, outcome, key_length, header_length, body_length, locals_, remotes = head
+    targets_at = position + DECISION_HEAD.size
+    offset = targets_at + (locals_ + _REMOTE_NUMBERS * remotes) * NUMBER_BYTES
+    after: int = offset + key_length + header_length + body_length
+    if after > end or outcome > DROPPED_UNROUTABLE:
+        raise ShardError(f"decision with outcome {outcome} reaches to {after}, its batch to {end}")
+    death = next_death(state, sequence)
+    if death is None:
+        return after
+    if outcome == ROUTED and not remotes and _are_mirrors(state, targets_at, locals_, offset):
+        outcome = without_route(death)
+    if outcome == PARKED:
+        outbox.parked[sequence] = death
+        return after
+    if outcome == ROUTED:
+        is_record = death.reason in RECORDS
+        marked = state.level >= LEVEL_FAILED_DELIVERIES and death.message.has_failed and not is_record
+        # What was due has its TTL before it, what is dead has lost it (RULES S3, D4).
+        ttl_ms = death.message.ttl_ms if death.reason == DUE else NO_TTL
+        content = arriving(state, offset, key_length, header_length, body_length, marked, ttl_ms)
+        move_content(state, content, targets_at, locals_, remotes, offset)
+        if is_record:
+            outbox.journaled += 1
+        else:
+            outbox.routed += 1
+    elif death.reason == DUE:
+        outbox.dropped_due += 1
+    elif outcome == DROPPED_CYCLE:
+        outbox.dropped_cycle += 1
+    else:
+        outbox.dropped_unroutable += 1
+    state.release(death.message.index, 1)
+    return after
+
+
+def next_death(state: State, sequence: int) -> Death | None:
+    """The death at the head of ``unrouted``, which leaves it, if it has this sequence."""
+    unrouted = state.outbox.unrouted
+    if unrouted and unrouted[0].sequence == sequence:
+        return unrouted.popleft()
+    if sequence >= (unrouted[0].sequence if unrouted else state.outbox.next_sequence):
+        state.refused_routes += 1
+    return None
+
+
+def without_route(death: Death) -> int:
+    """What becomes of a death that has none, of those that do not go in a circle."""
+    drops = death.reason == DUE or death.settings.dead_letter_at_most_once
+    return DROPPED_UNROUTABLE if drops else PARKED
 
 
 def arriving(
@@ -111,25 +129,35 @@ def move_content(state: State, content: Message, targets_at: int, locals_: int, 
     """
     data = state.data
     for target in unpack_numbers(data, targets_at, locals_, end):
-        queue = state.queues.get(target)
-        if queue is None or queue.is_mirror:
-            state.outbox.lost += 1
-            continue
-        state.retain(1)
-        if _goes_after(state, queue, content):
-            continue
-        lane = state.outbox.lanes.get(target)
-        waits = queue.has_left or queue.returns or (lane is not None and len(lane.items) > 0)
-        if waits or not take_in(state, queue, content):
-            state.outbox.put_in_lane(state.shard_id, target, _letter_to(state, queue, content))
+        move_here(state, content, target)
     pairs = unpack_numbers(data, targets_at + locals_ * NUMBER_BYTES, _REMOTE_NUMBERS * remotes, end)
     for place in range(0, len(pairs), _REMOTE_NUMBERS):
-        state.retain(1)
-        queue = state.queues.get(pairs[place + 1])
-        if queue is None:
-            state.outbox.put_in_lane(pairs[place], pairs[place + 1], content)
-        elif not _goes_after(state, queue, content):
-            state.outbox.put_in_lane(pairs[place], pairs[place + 1], _letter_to(state, queue, content))
+        move_away(state, content, pairs[place], pairs[place + 1])
+
+
+def move_here(state: State, content: Message, target: int) -> None:
+    """Put the content into a queue of this shard."""
+    queue = state.queues.get(target)
+    if queue is None or queue.is_mirror:
+        state.outbox.lost += 1
+        return
+    state.retain(1)
+    if _goes_after(state, queue, content):
+        return
+    lane = state.outbox.lanes.get(target)
+    waits = queue.has_left or queue.returns or (lane is not None and len(lane.items) > 0)
+    if waits or not take_in(state, queue, content):
+        state.outbox.put_in_lane(state.shard_id, target, _letter_to(state, queue, content))
+
+
+def move_away(state: State, content: Message, target_shard: int, target: int) -> None:
+    """Put it into the lane of a queue of another shard."""
+    state.retain(1)
+    queue = state.queues.get(target)
+    if queue is None:
+        state.outbox.put_in_lane(target_shard, target, content)
+    elif not _goes_after(state, queue, content):
+        state.outbox.put_in_lane(target_shard, target, _letter_to(state, queue, content))
 
 
 def _letter_to(state: State, queue: Queue, content: Message) -> Message:

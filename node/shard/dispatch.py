@@ -11,6 +11,8 @@ from mayfly.node.shard import (
     dead_letters,
     holders,
     moves,
+    noted_commands,
+    noting,
     queues,
     recurring,
     redrive_commands,
@@ -124,6 +126,9 @@ def apply_internal_command(state: State, kind: int, position: int, end: int) -> 
     if kind == commands.ROUTE:
         _after(commands.LIST_HEAD, position, end)
         return dead_letters.apply_route(state, position, end)
+    if kind == commands.ROUTE_NOTED:
+        _after(noted_commands.NOTED_HEAD, position, end)
+        return noting.apply_route_noted(state, position, end)
     if kind in (commands.TRANSFER, commands.TRANSFER_MARKED):
         _after(commands.TRANSFER_HEAD, position, end)
         return dead_letters.apply_transfer(state, position, end)

@@ -19,7 +19,7 @@ from pamqp import header
 from mayfly.cluster.versions import LEVEL_HIGHEST
 from mayfly.node.catalog import Catalog, DeclareQueue, RaiseLevel
 from mayfly.node.dead_letter import DeadLetterRouter
-from mayfly.node.duties.contents import content_of
+from mayfly.node.duties.contents import content_of, names_and_header_of
 from mayfly.node.limits import DEAD_LETTERS_PER_ENTRY
 from mayfly.node.shard import commands
 from mayfly.node.shard.outbox import REASONS, Death
@@ -99,7 +99,7 @@ class Round:
             self.spent_s["die"] += self.entry(commands.encode_expire_due(), now_ms, True)
         while waiting := self.shard.unrouted(DEAD_LETTERS_PER_ENTRY):
             start = time.process_time()
-            route = commands.encode_route([self._decide(death) for death in waiting])
+            route = self._route(waiting)
             self.spent_s["decide"] += time.process_time() - start
             self.spent_s["arrive"] += self.entry(route, now_ms, True)
         found = self.shard.queue_statistics(QUEUE)
@@ -107,16 +107,29 @@ class Round:
         assert (found.ready, found.expired) == (0, self.deaths)
         return {name: spent_s / self.deaths * 1e6 for name, spent_s in self.spent_s.items()}
 
+    def _route(self, waiting: list[Death]) -> bytes:
+        """As the duties have it: records by themselves where there are any."""
+        if self.records is None:
+            return commands.encode_route([self._decide(death) for death in waiting])
+        from mayfly.node.shard.noted_commands import NotedRoute
+
+        route = NotedRoute(waiting[0].sequence)
+        journal = (0, JOURNAL)
+        for death in waiting:
+            if death.reason in REASONS:
+                route.add(self._decide(death))
+                continue
+            names, header = names_and_header_of(self.log[death.message.index], death.message)
+            record = self.records.record(death, names, header)
+            route.add_record(journal, record.exchange_and_key, record.header)
+        return route.encoded()
+
     def _decide(self, death: Death) -> commands.RouteDecision:
         original = content_of(self.log[death.message.index], death.message)
-        if death.reason in REASONS:
-            decision = self.router.decide(death.settings, original, death.reason, death.time_ms // 1000)
-            target, made = decision.targets[0], decision.content
-        else:
-            target, _ = self.records.journal(death.settings)
-            made = self.records.record(death, original.exchange_and_key, original.header)
+        decision = self.router.decide(death.settings, original, death.reason, death.time_ms // 1000)
+        made = decision.content
         content = commands.LetterContent(made.exchange_and_key, made.header, made.body)
-        return commands.RouteDecision(death.sequence, commands.ROUTED, [target.id], (), content)
+        return commands.RouteDecision(death.sequence, commands.ROUTED, [decision.targets[0].id], (), content)
 
 
 def main() -> None:

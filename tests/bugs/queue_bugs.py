@@ -367,8 +367,8 @@ QUEUE_BUGS = [
     Bug(
         "routes what is due a second time where it was decided twice",
         "node/shard/dead_letters.py",
-        "        if sequence != first or not outbox.unrouted:\n",
-        "        if not outbox.unrouted:\n",
+        "    if unrouted and unrouted[0].sequence == sequence:\n",
+        "    if unrouted:\n",
         "tests/node/duties/test_delayed_duties.py::test_s3_what_is_decided_twice_is_routed_once",
         "assert",
     ),

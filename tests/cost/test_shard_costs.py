@@ -48,6 +48,7 @@ class Modules:
         self.message_id = self.copy.module("mayfly.node.shard.message_id")
         self.message = self.copy.module("mayfly.node.shard.message")
         self.recurring = self.copy.module("mayfly.node.shard.recurring")
+        self.noted = self.copy.module("mayfly.node.shard.noted_commands")
         self.redrives = self.copy.module("mayfly.node.shard.redrive_commands")
         self.redrive = self.copy.module("mayfly.node.shard.redrive")
         self.shard = self.copy.module("mayfly.node.shard.shard")
@@ -720,9 +721,9 @@ def expire_queue(world: World) -> Callable[[], object]:
     return by_leader(world, world.c.encode_expire_queue(999_999, 1))
 
 
-def with_death(world: World) -> None:
+def with_death(world: World, **settings: str) -> None:
     """One more, in front of whom nobody waits."""
-    world.create(999_998, dead_letter_exchange="x")
+    world.create(999_998, **(settings or {"dead_letter_exchange": "x"}))
     world.fill(999_998, 1, ttl_ms=0)
     world.time_ms += 1
     for _ in range(1_000):
@@ -794,6 +795,24 @@ def route_elsewhere(world: World) -> Callable[[], object]:
 def park(world: World) -> Callable[[], object]:
     with_death(world)
     return by_leader(world, world.route(world.c.PARKED))
+
+
+def note(world: World, journal: tuple[int, int]) -> Callable[[], object]:
+    """The record of one death goes there."""
+    with_death(world, journal="j")
+    noted = world.modules.noted.NotedRoute(world.shard.unrouted(1)[0].sequence)
+    assert noted.add_record(journal, b"\0\1k", b"h")
+    return by_leader(world, bytes(noted.encoded()))
+
+
+@act("ROUTE_NOTED")
+def note_here(world: World) -> Callable[[], object]:
+    return note(world, (0, BIG))
+
+
+@act("ROUTE_NOTED")
+def note_elsewhere(world: World) -> Callable[[], object]:
+    return note(world, (5, FIRST_OF_MANY))
 
 
 @act("TRANSFER")

@@ -4,13 +4,15 @@
                                              [--nodes 5] [--moves]
     python -P tests/reliability/run_chaos.py --dead-letters 200000 [...]     # `make chaos-deadletters`
     python -P tests/reliability/run_chaos.py --schedules 200000 [...]        # `make chaos-schedules`
+    python -P tests/reliability/run_chaos.py --redrives 1000000 --kills 20 [...]     # `make chaos-redrive`
 
     python -P tests/reliability/run_chaos.py --cuts 100 [...]                # `make power-cuts`
     python -P tests/reliability/run_chaos.py --damages 100 [...]             # `make damage`
 
 With --dead-letters messages expire into queues of other nodes instead, until so many are confirmed; with --schedules
-they wait for their time and for retries, and some are cancelled. With --cuts it is the load of dead letters, and nodes
-lose their power so many times; with --damages what one of them has on disk is damaged.
+they wait for their time and for retries, and some are cancelled; with --redrives so many dead ones are redriven while
+nodes are killed, at a rate (--per-second) by which it lasts as long as that takes. With --cuts it is the load of dead
+letters, and nodes lose their power so many times; with --damages what one of them has on disk is damaged.
 Runs the MayflyMQ that this Python has installed, or with PYTHONPATH=. the source tree. Exit code 0: every promise kept.
 """
 
@@ -36,6 +38,7 @@ sys.path.append(str(ROOT))
 if TYPE_CHECKING:
     from tests.reliability.chaos import Run
     from tests.reliability.dead_letters import DeadLetterRun
+    from tests.reliability.redrives import RedriveRun
     from tests.reliability.schedules import ScheduleRun
 
 MARKS: Final = "<!-- written by `make {target}`: begin -->", "<!-- written by `make {target}`: end -->"
@@ -59,6 +62,7 @@ def main() -> None:
         why_not,
         words_for_faults,
     )
+    from tests.reliability.redrives import RedriveRun, carry_out_redrive
     from tests.reliability.schedules import ScheduleRun, carry_out_schedules
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -68,6 +72,9 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=600.0, help="messages per second")
     parser.add_argument("--dead-letters", type=int, default=0, metavar="MESSAGES")
     parser.add_argument("--schedules", type=int, default=0, metavar="MESSAGES")
+    parser.add_argument("--redrives", type=int, default=0, metavar="MESSAGES")
+    parser.add_argument("--kills", type=int, default=20, help="of a run of redrives: so many faults at least")
+    parser.add_argument("--per-second", type=int, default=0, help="of a run of redrives: its rate")
     parser.add_argument("--cuts", type=int, default=0, help="losses of power, while messages expire")
     parser.add_argument("--damages", type=int, default=0, help="damages of a node's data, while messages expire")
     parser.add_argument("--between", default="0.5,5", help="seconds of calm between faults, least and most")
@@ -78,6 +85,8 @@ def main() -> None:
     arguments = parser.parse_args()
     try:
         usual = kinds_of([POWER]) if arguments.cuts else kinds_of([DAMAGE]) if arguments.damages else USUAL
+        if arguments.redrives:
+            usual = ["kill"]
         kinds = kinds_of([word.strip() for word in arguments.faults.split(",") if word.strip()]) or usual
     except ValueError as error:
         parser.error(str(error))
@@ -102,6 +111,15 @@ def main() -> None:
         begin(f"{waiting.messages} messages that wait", run, folder)
         carry_out_schedules(waiting, folder)
         text, target = report_schedules(waiting), "chaos-schedules"
+    elif arguments.redrives:
+        run = redrive = RedriveRun(
+            arguments.seed, 0, kinds, least_faults=arguments.kills, nodes=arguments.nodes, moves=arguments.moves,
+            messages=arguments.redrives, per_second=arguments.per_second,
+        )
+        begin(f"{redrive.messages} messages redriven over {redrive.least_faults} faults", run, folder)
+        carry_out_redrive(redrive, folder)
+        text, target = report_redrive(redrive), "chaos-redrive"
+        print("\n" + verdict(redrive), flush=True)
     elif arguments.dead_letters or hits:
         run = dead = DeadLetterRun(
             arguments.seed, 0, kinds, arguments.rate, least_faults=hits, nodes=arguments.nodes,
@@ -136,11 +154,12 @@ def begin(what: str, run: Run, folder: Path) -> None:
     print(f"{what}, seed {run.seed}, faults: {', '.join(run.kinds)}; data in {folder}", flush=True)
 
 
-def circumstances(run: Run, what: str) -> str:
+def circumstances(run: Run, what: str, with_rate: bool = True) -> str:
     """What was run, on what, and when."""
+    rate = f", {run.rate:g} messages/s" if with_rate else ""
     return (
         f"{time.strftime('%Y-%m-%d')}, {what}, {run.nodes} nodes, {len(run.faults)} faults, "
-        f"{run.moves_asked} moves of queues, seed {run.seed}, {run.rate:g} messages/s; "
+        f"{run.moves_asked} moves of queues, seed {run.seed}{rate}; "
         f"mayfly {run.build}, Python {platform.python_version()}, "
         f"{os.cpu_count()} CPUs, load average {os.getloadavg()[1]:.1f}."
     )
@@ -216,6 +235,32 @@ def report_schedules(run: ScheduleRun) -> str:
     ]
     lines += [f"- {violation}" for violation in run.violations[:MOST_SHOWN]]
     return "\n".join(lines)
+
+
+def report_redrive(run: RedriveRun) -> str:
+    """The figures of a run of a redrive, in Markdown."""
+    from tests.reliability.redrive_judging import redrive_table
+
+    lines = [
+        circumstances(run, f"{run.messages} messages redriven", with_rate=False),
+        "",
+        *redrive_table(run.redriven, run.source, run.faults, run.measured, run.violations),
+        "",
+        f"The preview took {run.previewed_s:.1f} s. Promises broken: {len(run.violations)}.",
+    ]
+    lines += [f"- {violation}" for violation in run.violations[:MOST_SHOWN]]
+    return "\n".join(lines)
+
+
+def verdict(run: RedriveRun) -> str:
+    """What came of a redrive, in a line."""
+    if run.violations:
+        return f"BROKEN: {len(run.violations)} promises; the first: {run.violations[0]}"
+    moved, calm = sum(map(len, run.redriven.came.values())), run.measured.calm_per_second
+    return (
+        f"KEPT: {moved} redriven over {len(run.faults)} faults, 0 lost, 0 twice, in order, as many as previewed; "
+        f"{calm:.0f} a second of {run.per_second} ({(calm / run.per_second - 1) * 100:+.1f} %)"
+    )
 
 
 def replace_figures(file: Path, target: str, text: str) -> None:

@@ -15,7 +15,8 @@ from tests.reliability.dead_letters import DeadLetterRun, carry_out_dead_letters
 from tests.reliability.faults import USUAL, kinds_of
 from tests.reliability.figures import notes_of, served_from_afar
 from tests.reliability.network import why_impossible
-from tests.reliability.run_chaos import report, report_dead_letters, report_schedules, save
+from tests.reliability.redrives import RedriveRun, carry_out_redrive
+from tests.reliability.run_chaos import report, report_dead_letters, report_redrive, report_schedules, save
 from tests.reliability.run_jepsen import RUNS, carry_out, row_of
 from tests.reliability.schedule_judging import GIVEN_BACK, Attempt
 from tests.reliability.schedules import ScheduleRun, carry_out_schedules
@@ -119,3 +120,13 @@ def test_s3_s4_s5_what_waits_comes_once_and_in_time_or_is_cancelled(tmp_path: Pa
     assert any(cancel.outcome == CONFIRMED for cancel in clients.history.cancels)
     assert any(attempt.failed for attempt in attempts)
     assert any(attempt.applied_us >= 0 and attempt.settled == GIVEN_BACK for attempt in attempts)
+
+
+def test_r1_d6_d7_what_is_redriven_comes_back_once_and_in_order(tmp_path: Path) -> None:
+    """Some thousand dead messages are redriven while nodes are killed: `make chaos-redrive`, in short."""
+    run = RedriveRun(seed(), 0, ["kill"], least_faults=LEAST_FAULTS, messages=4_000, per_second=100, judges_pace=False)
+    carry_out_redrive(run, tmp_path)
+    print(report_redrive(run))
+    demand(run, tmp_path)
+    assert run.redriven.moving == 4_000
+    assert run.faults

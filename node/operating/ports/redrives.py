@@ -8,6 +8,10 @@ from mayfly.node.operating.ports.answers import Answer
 
 MOST_SHOWN: Final = 100
 """Messages that a preview shows."""
+PREVIEW_MS: Final = 10_000
+"""A preview that takes longer says what it has found so far, if it was not given more time."""
+LONGEST_PREVIEW_MS: Final = 600_000
+"""More than that nobody gets."""
 
 
 class RedriveWish(NamedTuple):
@@ -39,9 +43,11 @@ class RedrivePort(Protocol):
     async def listed(self, vhosts: Collection[str] | None) -> Answer:
         """`redrives` of these vhosts, None for all: those under way first."""
 
-    async def preview(self, user: AnyUser, vhost: str, queue: str, wish: RedriveWish, shown: int) -> Answer:
+    async def preview(
+        self, user: AnyUser, vhost: str, queue: str, wish: RedriveWish, shown: int, within_ms: int
+    ) -> Answer:
         """What a start would move now: how many (`moves`), where to (`targets`), and the first of them (`messages`);
-        `complete` says whether all of the queue was looked at in time."""
+        `complete` says whether all of the queue was looked at in time, `within_ms`."""
 
     async def start(self, user: AnyUser, vhost: str, queue: str, wish: RedriveWish) -> Answer:
         """Begin; 400 while another one is under way."""

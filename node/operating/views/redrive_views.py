@@ -136,7 +136,8 @@ def preview_steps(
             yield found.part(None)
             return
         for message in ahead.messages:
-            found.add(message, judge.judge(queue, redrive, terms, message, time_ms), redrive.started_ms)
+            judged = judge.judge(queue, redrive, terms, message, time_ms, found.shows_more)
+            found.add(message, judged, redrive.started_ms)
             place = RedrivePlace(
                 place.up_to_index, place.up_to_ms, *ahead.name, message.index, message.offset, message.enqueued_ms,
                 message.acquired_count,
@@ -158,12 +159,17 @@ class _Found:
         self._targets: dict[str, int] = {}
         self._rows: list[dict[str, Any]] = []
 
+    @property
+    def shows_more(self) -> bool:
+        """Whether what moves next is shown."""
+        return len(self._rows) < self._shown
+
     def add(self, message: Message, judged: Judged, time_ms: int) -> None:
         if judged.fate == MOVES and judged.decision is not None:
             self._moves += 1
             for target in judged.decision.targets:
                 self._targets[target.name] = self._targets.get(target.name, 0) + 1
-            if len(self._rows) < self._shown:
+            if self.shows_more:
                 self._rows.append(_row(message, judged.decision, time_ms))
         elif judged.fate != NOT_ITS_OWN:
             self._stays += 1

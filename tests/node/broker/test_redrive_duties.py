@@ -18,7 +18,7 @@ from mayfly.node.limits import ROUTING_STEPS_PER_TURN
 from mayfly.node.shard import commands
 from mayfly.node.shard.message import Message
 from mayfly.node.shard.redrive import DONE, RUNNING, Redrive
-from mayfly.node.shard.redrive_commands import PAUSE, RESUME, encode_change_redrive, encode_start_redrive
+from mayfly.node.shard.redrive_commands import CANCEL, PAUSE, RESUME, encode_change_redrive, encode_start_redrive
 from mayfly.node.shard.room import ANY_ROOM, Room
 from mayfly.node.shard.settings import encode_terms
 from mayfly.node.shard.shard import Shard
@@ -343,6 +343,24 @@ def test_r1_it_waits_for_lanes_that_do_not_move(leader: Leader) -> None:
     leader.run()
     assert leader.bodies(leader.dead) == [1, 2]
     assert leader.redrive.state == RUNNING
+
+
+def test_r1_what_waits_for_others_does_not_hold_it_up(leader: Leader) -> None:
+    """Such as records for a journal that stands still."""
+    leader.duty.most_in_lanes = leader.duty.looks = 1
+    full = leader.declare("full")
+    settings = shard_settings(leader.catalog, full)
+    settings.max_length, settings.overflow = 0, "reject-publish"
+    leader.driver.lead(commands.encode_update_queues(encode_terms(settings), [full.id]))
+    for number in range(3):
+        leader.bury(number)
+    leader.start(queue="full")
+    leader.run()
+    leader.driver.run(encode_change_redrive(leader.dead.id, CANCEL))
+    leader.start(queue="work")
+    leader.run()
+    assert leader.bodies(leader.work) == [1, 2]
+    assert leader.driver.shard.in_lanes == 1
 
 
 def test_r1_terms_that_cannot_be_read_are_cancelled(leader: Leader) -> None:

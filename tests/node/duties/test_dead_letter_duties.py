@@ -6,8 +6,10 @@ from collections.abc import Callable
 import pytest
 
 from mayfly.cluster.versions import LEVEL_HIGHEST
-from mayfly.node.catalog import Bind, Catalog, DeclareQueue, FoundCluster, QueueDeclared, QueueRecord
+from mayfly.node.catalog import Bind, Catalog, DeclareQueue, FoundCluster, QueueDeclared, QueueRecord, RemoveQueues
 from mayfly.node.catalog.shard_settings import shard_settings
+from mayfly.node.dead_letter.journal import is_record
+from mayfly.node.duties.contents import content_of
 from mayfly.node.duties.progress import AGAIN_MS
 from mayfly.node.duties.shard_duties import PARKED_REST_MS, ShardDuties
 from mayfly.node.limits import DEAD_LETTERS_PER_ENTRY, DEAD_LETTERS_ROUTED_AHEAD, ROUTING_STEPS_PER_TURN
@@ -138,6 +140,61 @@ def test_d6_a_lost_route_is_given_again_and_what_was_ahead_of_it_counts_once() -
         leader.apply_first()
         leader.look()
     assert leader.arrived() == list(range(DEATHS))
+
+
+class Noting(Leader):
+    """A leader of a queue whose messages are noted in a journal when they expire, and dead-lettered if they are to."""
+
+    def __init__(self, level: int, dead_letters: bool) -> None:
+        super().__init__(level)
+        while self.driver.shard.unrouted(1):
+            self.look()
+            while self.given:
+                self.apply_first()
+        self.j = self.declare("j", {"x-queue-type": "stream"})
+        arguments: dict[str, object] = {"x-message-ttl": 100, "x-journal": "j"}
+        if dead_letters:
+            arguments |= {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+        noted = self.declare("noted", arguments)
+        self.driver.drain(self.dead.id)
+        self.driver.run(*(publish(str(number), noted.id, "noted") for number in range(5)))
+        self.driver.pass_ms(100)
+        self.driver.tick()
+
+    def records(self) -> list[tuple[int, int, int]]:
+        """Of what is in the journal: lengths of key and body, and whether it is a record, in order."""
+        stream = self.driver.shard.queue(self.j.id)
+        assert stream is not None
+        contents = [content_of(self.data(each.index), each) for each in stream.ready.live()]
+        return [(len(each.exchange_and_key), len(each.body), is_record(each.header)) for each in contents]
+
+
+@pytest.mark.parametrize("dead_letters", [False, True])
+@pytest.mark.parametrize(("level", "kind"), [(8, commands.ROUTE), (LEVEL_HIGHEST, commands.ROUTE_NOTED)])
+def test_r4_records_are_routed_many_at_a_time_once_all_members_can_read_it(
+    level: int, kind: int, dead_letters: bool
+) -> None:
+    leader = Noting(level, dead_letters)
+    leader.look()
+    [route] = leader.given
+    assert (route[0], deaths_in(route)) == (kind, 10 if dead_letters else 5)
+    leader.apply_first()
+    assert leader.records() == [(len(b"\0\5noted"), 0, True)] * 5
+    assert leader.arrived() == (list(range(5)) if dead_letters else [])
+    assert leader.driver.shard.unrouted(1) == []
+
+
+def test_r4_without_a_journal_records_are_parked_among_letters_that_go() -> None:
+    leader = Noting(LEVEL_HIGHEST, True)
+    leader.catalog.apply(RemoveQueues((leader.j.id,)))
+    leader.look()
+    leader.look()
+    while leader.given:
+        assert leader.given[0][0] == commands.ROUTE
+        leader.apply_first()
+        leader.look()
+    assert leader.arrived() == list(range(5))
+    assert len(leader.driver.shard.parked()) == 5
 
 
 class Returned(Leader):

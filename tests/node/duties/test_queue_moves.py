@@ -526,6 +526,30 @@ def test_a_queue_waits_for_its_dead_letters_behind_a_queue_that_leaves_as_well(b
     brokers.run_until(lambda: record_of(brokers).shard == 3)
 
 
+def test_r4_records_of_a_queue_that_moves_stay_in_order(brokers: ThreeBrokers) -> None:
+    """What is noted in the new shard must not overtake what is on its way from the old one."""
+    client = brokers.nodes[1].client()
+    call(brokers, client, commands.Queue.Declare(queue="j", durable=True, arguments={"x-queue-type": "stream"}))
+    journal = record_of(brokers, "j").shard
+    source, target = sorted({1, 2, 3} - {journal})
+    record = declare(brokers, client, message_ttl=100, journal="j")
+    move(brokers, source)
+    publish(client, "q", range(3))
+    brokers.run_until(lambda: ready(brokers) == 3)
+    brokers.silent = {journal}
+    old = [node.engine.shards[source] for node in brokers.nodes.values()]
+    brokers.run_until(lambda: all(shard.filled_lanes() for shard in old))
+    ask(brokers, target)
+    began_ms = brokers.now_ms
+    while brokers.now_ms - began_ms < EARLIER_DEATHS_MS - 1000:
+        brokers.step()
+        arrived = brokers.nodes[1].engine.shards[target].queue(record.id)
+        assert arrived is None or arrived.has_left
+    brokers.silent = set()
+    brokers.run_until(lambda: record_of(brokers).shard == target)
+    brokers.run_until(lambda: ready(brokers, "j") == 3)
+
+
 def test_queues_that_leave_together_and_dead_letter_to_each_other_do_not_wait(brokers: ThreeBrokers) -> None:
     """Each would wait for the other until the time for that is over, served nowhere."""
     client = brokers.nodes[1].client()

@@ -108,6 +108,8 @@ def test_r1_the_preview_is_what_moves(node: Node, dead: str) -> None:
         if "target_exchange" in wish:
             node.channel.exchange_declare("nobody bound here", "direct")
         ahead = node.ask("POST", PATH + "/preview", content=wish)[1]
+        counted = node.ask("POST", PATH + "/preview", content={**wish, "count": 0, "within_ms": 60_000})[1]
+        assert counted == {**ahead, "messages": []}
         assert node.ask("POST", PATH, content=wish)[0] == 201
         shown = wait_until(node, "done")
         assert (shown["moved"], shown["stayed"]) == (ahead["moves"], ahead["stays"])
