@@ -167,6 +167,9 @@ LEVEL_BRAKES: Final = 9
 """Queues may have a brake (RULES R5): the catalog takes the arguments and policy keys for it, and shards are told of
 them."""
 
+LEVEL_UPSTREAMS: Final = 9
+"""A mirror may be of a stream in another cluster: the catalog takes `x-upstream`."""
+
 SHARD_SNAPSHOT_WITH_SPECIAL_ROWS: Final = 11
 """Of a shard's snapshot, where messages of a queue wait for their time, a queue is a stream, or is or was redriven:
 with `LEVEL_SCHEDULES`, `LEVEL_STREAMS` and `LEVEL_REDRIVES`."""

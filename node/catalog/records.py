@@ -183,6 +183,8 @@ class QueueSettings(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Of streams: see `streams`."""
     journal: str | None = None
     """See `journals`."""
+    upstream: str | None = None
+    """Of a mirror: see `streams`."""
 
 
 class ExchangeRecord(msgspec.Struct, frozen=True, array_like=True):

@@ -45,6 +45,7 @@ FOLDERS: Final[dict[str, Folder]] = {
     "node/oauth": Folder(PURE, ("node/catalog",)),
     "node/dead_letter": Folder(PURE, ("node/amqp", "node/catalog", "node/shard")),
     "node/recurrence": Folder(PURE, ("node/amqp", "node/shard")),
+    "node/upstream": Folder(PURE, ("node/amqp",)),
     "node/broker": Folder(
         PURE,
         (
@@ -57,7 +58,7 @@ FOLDERS: Final[dict[str, Folder]] = {
         PURE,
         (
             *("cluster/group", "cluster/host", "node/amqp", "node/catalog", "node/dead_letter", "node/recurrence"),
-            "node/shard",
+            *("node/shard", "node/upstream"),
         ),
     ),
     "node/transient": Folder(PURE, ("node/broker", "node/catalog", "node/duties", "node/shard")),
