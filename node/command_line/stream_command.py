@@ -75,6 +75,11 @@ def _tell(found: dict[str, Any], as_json: bool) -> None:
                     f"{each['next_offset']}, {each['lag']} behind, {each['unacknowledged']} unacknowledged"
                 )
             continue
+        if isinstance(value, dict):
+            lag = "-" if value["lag"] is None else value["lag"]
+            reason = f": {value['reason']}" if value["reason"] else ""
+            click.echo(f"copies {value['stream']} of cluster {value['cluster']}: {lag} behind, {value['state']}{reason}")
+            continue
         if isinstance(value, list):
             for each in value:
                 lag = "-" if each["lag"] is None else each["lag"]

@@ -29,7 +29,7 @@ FULL_BYTES: Final = 8 * 1024 * 1024
 STALLED_MS: Final = 10_000
 """What was read and is not stored after so long was lost on its way: it is read again."""
 FIRST_RETRY_MS: Final = 500
-MOST_RETRY_MS: Final = 30_000
+MOST_RETRY_MS: Final = 10_000
 
 # What a link does.
 WAITING: Final = "waiting"
@@ -72,6 +72,8 @@ class UpstreamLink:
         self.fault: str = ""
         self.attempts: int = 0
         """Connections that were asked for: the next address is tried each time."""
+        self.told: str = ""
+        """What was logged of it last."""
         self.ended: bool = False
         """It is no more needed here."""
         self._shard = shard
@@ -141,7 +143,7 @@ class UpstreamLink:
         self.state = WAITING
         self.fault = why
         self._reader = None
-        self._retry_at_ms = now_ms + min(MOST_RETRY_MS, FIRST_RETRY_MS << min(self._failures, 6))
+        self._retry_at_ms = now_ms + min(MOST_RETRY_MS, FIRST_RETRY_MS << min(self._failures, 5))
         self._failures += 1
 
     # ------------------------------------------------------------------ for the duty

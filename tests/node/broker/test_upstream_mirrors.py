@@ -63,8 +63,8 @@ def publish_large(client: Client, key: str, body: bytes, **properties: Any) -> N
         frame.marshal(commands.Basic.Publish(exchange="", routing_key=key), 1),
         frame.marshal(header.ContentHeader(0, len(body), commands.Basic.Properties(**properties)), 1),
     ]
-    for start in range(0, len(body), 100_000):
-        parts.append(frame.marshal(ContentBody(body[start : start + 100_000]), 1))
+    pieces = [body[start : start + 100_000] for start in range(0, len(body), 100_000)]
+    parts += [frame.marshal(ContentBody(piece), 1) for piece in pieces]
     client.send_bytes(b"".join(parts))
 
 

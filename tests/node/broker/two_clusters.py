@@ -63,7 +63,8 @@ class TwoClusters:
             if condition():
                 return
             self.step()
-        raise AssertionError(f"did not come true within {steps} steps of {TICK_MS} ms: {[each.shown() for each in self.links()]}")
+        links = [each.shown() for each in self.links()]
+        raise AssertionError(f"did not come true within {steps} steps of {TICK_MS} ms: {links}")
 
     def pass_ms(self, ms: int) -> None:
         """Time passes in both."""
