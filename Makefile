@@ -41,7 +41,7 @@ FAULTS ?=
 NODES ?= 3
 MOVES ?=
 WRITE ?=
-# For `make chaos-deadletters` and `make chaos-schedules`: how many messages are confirmed before the faults end.
+# For `make chaos-deadletters`, `make chaos-schedules` and `make chaos-streams`: how many messages are confirmed before the faults end.
 MESSAGES ?= 200000
 # For `make power-cuts` and `make damage`: so many times.
 CUTS ?= 20
@@ -59,7 +59,7 @@ CHECKOUTS ?=
 SECONDS ?=
 
 .PHONY: run test check compiled-tests uncompiled-tests lint bench bench-latency bench-expiry bench-growth bench-long-queue \
-	profile soak specifications fuzz fuzz-coverage chaos chaos-deadletters chaos-schedules chaos-jepsen power-cuts damage golden interop setup \
+	profile soak specifications fuzz fuzz-coverage chaos chaos-deadletters chaos-schedules chaos-streams chaos-jepsen power-cuts damage golden interop setup \
 	wheel lock image test-failover test-upgrade \
 	test-systemd test-compose test-k8s clean
 
@@ -132,6 +132,11 @@ chaos-deadletters: $(INSTALLED)
 # The same faults while messages wait for their time and for retries, and some are cancelled.
 chaos-schedules: $(INSTALLED)
 	$(BIN)/python -P tests/reliability/run_chaos.py --schedules $(MESSAGES) $(CHAOS_NODES) $(if $(FAULTS),--faults $(FAULTS)) \
+		$(if $(filter-out 0,$(WRITE)),--write docs/measurements/reliability.md) $(ARGUMENTS)
+
+# The same faults while streams are published to and read, with messages that expire, markers and mirrors.
+chaos-streams: $(INSTALLED)
+	$(BIN)/python -P tests/reliability/run_chaos.py --streams $(MESSAGES) $(CHAOS_NODES) $(if $(FAULTS),--faults $(FAULTS)) \
 		$(if $(filter-out 0,$(WRITE)),--write docs/measurements/reliability.md) $(ARGUMENTS)
 
 # The fourteen runs that RabbitMQ makes with Jepsen, by their names: 180 s each, or SECONDS. Takes root.

@@ -78,7 +78,8 @@ def _tell(found: dict[str, Any], as_json: bool) -> None:
         if isinstance(value, dict):
             lag = "-" if value["lag"] is None else value["lag"]
             reason = f": {value['reason']}" if value["reason"] else ""
-            click.echo(f"copies {value['stream']} of cluster {value['cluster']}: {lag} behind, {value['state']}{reason}")
+            whose = f"{value['stream']} of cluster {value['cluster']}"
+            click.echo(f"copies {whose}: {lag} behind, {value['state']}{reason}")
             continue
         if isinstance(value, list):
             for each in value:

@@ -1,10 +1,10 @@
 """Mirrors of streams in other clusters, those whose shards are led here (RULES J4).
 
-    the stream there -> a connection (`node.upstream.reader`) -> TRANSFER_COPIES to the mirror's shard -> acknowledged there
+    the stream there -> a connection (`node.upstream.reader`) -> TRANSFER_COPIES to its shard -> acknowledgement
 
-As between streams here, how far a mirror has come stands in it, in the same entry as what came: which stream it follows,
-by a number that one that is declared anew has not, and up to which offset. A connection, after whatever it breaks,
-begins behind that. So each message comes once and in order, whichever leader dies on either side.
+As between streams here, how far a mirror has come stands in it, in the same entry as what came: which stream it
+follows, by a number that one that is declared anew has not, and up to which offset. A connection, after whatever it
+breaks, begins behind that. So each message comes once and in order, whichever leader dies on either side.
 
 The shell makes the connections (`node.shell.upstream_links`): it asks which link wants one, and brings octets.
 """
@@ -63,8 +63,10 @@ class UpstreamLink:
         self, record: QueueRecord, shard: Shard, give: Callable[[bytes], object], clock: Callable[[int], int],
         most_body_bytes: int,
     ) -> None:  # fmt: skip
-        """`give(command)` takes a command for the mirror's shard, which may get lost; `clock(now_ms)` is the shard's."""
-        assert record.settings.upstream is not None and record.settings.mirror is not None
+        """`give(command)` takes a command for the mirror's shard, which may get lost; `clock(now_ms)` is that
+        shard's."""
+        assert record.settings.upstream is not None
+        assert record.settings.mirror is not None
         self.record: QueueRecord = record
         self.upstream: str = record.settings.upstream
         self.stream: str = record.settings.mirror
@@ -253,8 +255,8 @@ class UpstreamMirrors:
         self, catalog: Catalog, shards: Mapping[int, Shard], groups: Mapping[int, Group],
         give: Callable[[int, bytes], object],
     ) -> None:  # fmt: skip
-        """`shards` and `groups`: those of this node, as they are at any time. `give(shard, command)` takes a command for
-        a shard that is led here; it may get lost."""
+        """`shards` and `groups`: those of this node, as they are at any time. `give(shard, command)` takes a command
+        for a shard that is led here; it may get lost."""
         self.allowed: Mapping[str, Set[str]] = {}
         """The clusters that this node can read from, and the vhosts here in which mirrors of their streams may be."""
         self.most_body_bytes: int = 1 << 27

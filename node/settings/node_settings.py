@@ -295,7 +295,9 @@ class NodeSettings:
     )
 
     upstreams_file: Path | None = _setting(
-        _FILE, None, "other clusters of whose streams there may be mirrors (x-upstream): addresses, users, password files"
+        _FILE,
+        None,
+        "other clusters of whose streams there may be mirrors (x-upstream): addresses, users, passwords' files",
     )
 
     max_message_bytes: int = _setting(

@@ -81,7 +81,7 @@ class NodeProcess:
         """Other nodes first, then those who ask about its health, and clients once the catalog here is what it was
         anywhere. Raises NodeRefused, OSError."""
         await node.transport.start()
-        
+
         def ticked() -> None:
             node.control.ticked()
             node.upstreams.ticked()

@@ -88,6 +88,10 @@ class UpstreamLinks:
     ) -> None:  # fmt: skip
         self._say(link, writer)
         while link.is_open:
+            if link.is_full:
+                # What is stored is seen at a tick.
+                await asyncio.sleep(_FULL_WAIT_S)
+                continue
             octets = await reader.read(_READ_BYTES)
             if not octets:
                 self._lost(link, f"{address.host}:{address.port} has closed the connection")
@@ -100,8 +104,6 @@ class UpstreamLinks:
                     "mirror %r in vhost %r reads stream %r of cluster %r at %s:%d", link.record.name,
                     link.record.vhost, link.stream, link.upstream, address.host, address.port,
                 )  # fmt: skip
-            while link.is_full and link.is_open:
-                await asyncio.sleep(_FULL_WAIT_S)
         # What it says last, that it has heard why it ends, is not waited for.
         with contextlib.suppress(OSError):
             self._say(link, writer)

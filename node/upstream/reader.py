@@ -20,7 +20,8 @@ from mayfly.node.amqp.methods import decode_method, method_frame, unchecked
 
 PREFETCH: Final = 1000
 HEARTBEAT_S: Final = 10
-"""Asked for where the other side wants them less often, or none: so a connection that broke without a word is noticed."""
+"""Asked for where the other side wants them less often, or none: so it is noticed where a connection broke without a
+word."""
 LOOK_EVERY_MS: Final = 5_000
 """How often the other side is asked for the last message that is there."""
 

@@ -15,10 +15,11 @@ from tests.reliability.dead_letters import DeadLetterRun, carry_out_dead_letters
 from tests.reliability.faults import USUAL, kinds_of
 from tests.reliability.figures import notes_of, served_from_afar
 from tests.reliability.network import why_impossible
-from tests.reliability.run_chaos import report, report_dead_letters, report_schedules, save
+from tests.reliability.run_chaos import report, report_dead_letters, report_schedules, report_streams, save
 from tests.reliability.run_jepsen import RUNS, carry_out, row_of
 from tests.reliability.schedule_judging import GIVEN_BACK, Attempt
 from tests.reliability.schedules import ScheduleRun, carry_out_schedules
+from tests.reliability.streams import StreamRun, carry_out_streams
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
@@ -119,3 +120,18 @@ def test_s3_s4_s5_what_waits_comes_once_and_in_time_or_is_cancelled(tmp_path: Pa
     assert any(cancel.outcome == CONFIRMED for cancel in clients.history.cancels)
     assert any(attempt.failed for attempt in attempts)
     assert any(attempt.applied_us >= 0 and attempt.settled == GIVEN_BACK for attempt in attempts)
+
+
+def test_j1_j2_j3_j4_streams_are_read_in_order_and_leave_their_markers(tmp_path: Path) -> None:
+    """Some thousand messages in streams with mirrors while nodes fail: `make chaos-streams`, in short."""
+    run = StreamRun(seed(), 0, kinds_of(["kill", "freeze"]), 200.0, least_faults=LEAST_FAULTS, messages=2_000)
+    carry_out_streams(run, tmp_path)
+    print(report_streams(run))
+    demand(run, tmp_path)
+    clients = run.clients
+    assert clients is not None
+    assert clients.confirmed() >= run.messages
+    assert run.is_hit_enough
+    # Something died out, and was seen to; readers left and came back.
+    assert any(read.marker for read in clients.history.reads)
+    assert any(read.begins > 0 for read in clients.history.reads)
