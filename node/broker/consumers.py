@@ -35,6 +35,8 @@ class ConsumerLimits(NamedTuple):
     """How many messages it may hold, 0 for no limit."""
     window_bytes: int
     """The shard gives it no more than this beyond what it has said was taken; 0 for no limit."""
+    tells_places: bool = False
+    """Whether messages of a stream say their places instead of their offsets alone."""
 
 
 class Consumer:
@@ -50,7 +52,6 @@ class Consumer:
         handle: ShardHandle,
         no_ack: bool,
         limits: ConsumerLimits,
-        tells_places: bool = False,
     ) -> None:
         self.channel: ClientChannel = channel
         self._pressure: Pressure = pressure
@@ -66,7 +67,7 @@ class Consumer:
         # Of a stream: each message says its offset.
         self.is_stream: bool = queue_type(record.arguments) == STREAM
         # See `node.catalog.streams.TELLS_PLACES`.
-        self.tells_places: bool = tells_places
+        self.tells_places: bool = limits.tells_places
         self.paused: bool = False
         self.window_bytes: int = limits.window_bytes
         self._taken_bytes = 0

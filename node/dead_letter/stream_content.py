@@ -31,7 +31,7 @@ _MOST_DIGITS: Final = 19
 _HIGHEST: Final = 1 << 61
 
 
-class Place(NamedTuple):
+class StreamPlace(NamedTuple):
     """Where a message of a stream is: the stream's id, which one that is declared anew has not, the offset, since when
     it has been there (ms since 1970, by the clock of the stream's shard), and the reason of a marker, 0 of others."""
 
@@ -78,7 +78,7 @@ def with_place(header: bytes, stream: int, message: Message) -> bytes:
     return replace_properties(header, {HEADERS: table.encode()})
 
 
-def without_place(header: bytes) -> tuple[bytes, Place | None]:
+def without_place(header: bytes) -> tuple[bytes, StreamPlace | None]:
     """A checked content header as it was before `with_place`, and what that has said; None if it says no such thing."""
     start, stop = property_span(header, HEADERS)
     if start < 0:
@@ -86,14 +86,14 @@ def without_place(header: bytes) -> tuple[bytes, Place | None]:
     table = FieldTable.of_checked(header[start:stop])
     said = table.get(PLACE)
     numbers = [] if said is None or said.tag != LONG_STRING else said.raw[_LENGTH_BYTES:].split(b" ")
-    if len(numbers) != len(Place._fields) or not all(_is_number(number) for number in numbers):
+    if len(numbers) != len(StreamPlace._fields) or not all(_is_number(number) for number in numbers):
         return header, None
     table.remove(PLACE)
     stream, offset, enqueued_ms, reason = [int(number) for number in numbers]
     if reason and reason not in REASONS:
         return header, None
     left = table.encode() if len(table) else None
-    return replace_properties(header, {HEADERS: left}), Place(stream, offset, enqueued_ms, reason)
+    return replace_properties(header, {HEADERS: left}), StreamPlace(stream, offset, enqueued_ms, reason)
 
 
 def _is_number(octets: bytes) -> bool:

@@ -15,14 +15,14 @@ from typing import Final, NamedTuple
 
 from mayfly.cluster.group.group import Group
 from mayfly.node.catalog import Catalog, QueueRecord
-from mayfly.node.dead_letter.stream_content import Place, without_place
+from mayfly.node.dead_letter.stream_content import StreamPlace, without_place
 from mayfly.node.limits import DEAD_LETTERS_PER_ENTRY, TRANSFER_BYTES
 from mayfly.node.numbers import STREAM_SOURCE, stream_source
 from mayfly.node.shard.commands import LetterContent, encode_transfer_copies
 from mayfly.node.shard.message import NO_DEADLINE, NO_TTL, Message, mark_of
 from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.shard import Shard
-from mayfly.node.upstream.reader import Login, UpstreamReader
+from mayfly.node.upstream.reader import UpstreamLogin, UpstreamReader
 
 FULL_BYTES: Final = 8 * 1024 * 1024
 """Contents that were read and are not stored yet: with more, nothing is read."""
@@ -114,7 +114,7 @@ class UpstreamLink:
         self.state = CONNECTING
         self.attempts += 1
 
-    def connected(self, login: Login, now_ms: int) -> None:
+    def connected(self, login: UpstreamLogin, now_ms: int) -> None:
         """It is there; what is to be sent is asked for by `take_output`."""
         queue = self._queue
         if queue is None:
@@ -226,7 +226,7 @@ class UpstreamLink:
             self._send(items, first, tag, size_bytes, now_ms)
         return fault
 
-    def _misplaced(self, place: Place | None) -> str:
+    def _misplaced(self, place: StreamPlace | None) -> str:
         if place is None:
             return "the other side does not say where its messages are: it is no MayflyMQ, or an older one"
         source = stream_source(place.stream)
@@ -317,7 +317,7 @@ def _followed(queue: Queue) -> tuple[int, int]:
     return 0, 0
 
 
-def _as_there(place: Place) -> Message:
+def _as_there(place: StreamPlace) -> Message:
     """A message as it is in the stream there, but for its contents."""
     return Message(
         0, 0, 0, 0, 0, place.enqueued_ms, NO_DEADLINE, place.offset, NO_TTL, mark_of(0, place.reason)

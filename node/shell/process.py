@@ -82,11 +82,11 @@ class NodeProcess:
         anywhere. Raises NodeRefused, OSError."""
         await node.transport.start()
 
-        def ticked() -> None:
+        def at_each_tick() -> None:
             node.control.ticked()
             node.upstreams.ticked()
 
-        node.drive.begin_ticks(ticked)
+        node.drive.begin_ticks(at_each_tick)
         node.tasks.begin(node.watch.watch_disk_and_memory())
         node.tasks.begin(node.watch.watch_clock())
         node.tasks.begin(node.watch.watch_clocks_ahead(node.opened.ahead))

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from mayfly.node.duties.upstream_mirrors import READING, UpstreamLink, UpstreamMirrors
 from mayfly.node.settings.upstreams import Upstream, UpstreamAddress
-from mayfly.node.upstream.reader import Login
+from mayfly.node.upstream.reader import UpstreamLogin
 
 CONNECT_S: Final = 10.0
 _READ_BYTES: Final = 256 * 1024
@@ -72,7 +72,7 @@ class UpstreamLinks:
             return
         try:
             self._open[link] = writer
-            login = Login(upstream.user, password, upstream.vhost)
+            login = UpstreamLogin(upstream.user, password, upstream.vhost)
             self._feed(lambda now_ms: link.connected(login, now_ms))
             await self._read(link, reader, writer, address)
         except OSError as error:

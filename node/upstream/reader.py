@@ -46,7 +46,7 @@ _CAPABILITIES: Final = {
 }  # fmt: skip
 
 
-class Login(NamedTuple):
+class UpstreamLogin(NamedTuple):
     """Who reads, and where. Never shown."""
 
     user: str
@@ -54,7 +54,7 @@ class Login(NamedTuple):
     vhost: str
 
     def __repr__(self) -> str:
-        return f"Login({self.user!r}, {self.vhost!r})"
+        return f"UpstreamLogin({self.user!r}, {self.vhost!r})"
 
 
 class ReadMessage(NamedTuple):
@@ -82,7 +82,7 @@ class UpstreamReader:
     """One connection. ``is_reading``: the stream's messages come. ``fault``: why nothing comes any more, "" before
     that."""
 
-    def __init__(self, stream: str, login: Login, start: int, most_body_bytes: int, now_ms: int) -> None:
+    def __init__(self, stream: str, login: UpstreamLogin, start: int, most_body_bytes: int, now_ms: int) -> None:
         """From the offset ``start`` on, or the first there is behind it. A body that is larger is a fault."""
         self.is_reading: bool = False
         self.fault: str = ""

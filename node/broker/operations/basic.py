@@ -89,8 +89,7 @@ def consume(channel: OperationChannel, method: Any, arguments: bytes) -> Steps:
         DeliveryHolder(consumer_id, record.shard, record.id, channel.holder_timeout_ms(record, method.arguments or {})),
         channel.cluster.shard(record.shard),
         no_ack,
-        ConsumerLimits(prefetch, window_bytes),
-        (method.arguments or {}).get(TELLS_PLACES) is True,
+        ConsumerLimits(prefetch, window_bytes, (method.arguments or {}).get(TELLS_PLACES) is True),
     )
     channel.consumers[tag] = consumer
     consumers.add(consumer, ConsumerTerms(bool(method.exclusive), arguments))

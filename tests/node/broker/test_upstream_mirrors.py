@@ -13,7 +13,7 @@ from pamqp.body import ContentBody
 from mayfly.cluster.versions import LEVEL_UPSTREAMS, VersionRange
 from mayfly.node.duties.upstream_mirrors import READING, REFUSED, STALLED_MS, WAITING, UpstreamLink
 from mayfly.node.shard.commands import encode_delete_offset
-from mayfly.node.upstream.reader import Login
+from mayfly.node.upstream.reader import UpstreamLogin
 from tests.node.broker.test_stream_copies import bodies, offsets, publish, read, record, remove
 from tests.node.broker.three_brokers import ThreeBrokers
 from tests.node.broker.two_clusters import UPSTREAM, TwoClusters, call, declare
@@ -239,14 +239,14 @@ def test_j4_how_far_a_mirror_of_a_stream_elsewhere_is(both: TwoClusters) -> None
 
 
 def test_j4_a_connection_that_is_refused_is_tried_again_later_and_later(both: TwoClusters) -> None:
-    both.login = Login("guest", "wrong", "/")
+    both.login = UpstreamLogin("guest", "wrong", "/")
     begin(both, {}, MIRROR)
     both.pass_ms(20_000)
     (link,) = both.links()
     assert link.fault.startswith("the other side has closed the connection: 403 ACCESS_REFUSED")
     assert 4 <= both.connections <= 7
     assert "wrong" not in repr(both.login)
-    both.login = Login("guest", "guest", "/")
+    both.login = UpstreamLogin("guest", "guest", "/")
     both.run_until(lambda: link_of(both).state == READING)
 
 

@@ -8,12 +8,12 @@ from typing import Any
 from pamqp import commands
 
 from mayfly.node.duties.upstream_mirrors import UpstreamLink
-from mayfly.node.upstream.reader import Login
+from mayfly.node.upstream.reader import UpstreamLogin
 from tests.node.broker.three_brokers import TICK_MS, ThreeBrokers
 from tests.node.conftest import Client
 
 UPSTREAM = "east"
-GUEST = Login("guest", "guest", "/")
+GUEST = UpstreamLogin("guest", "guest", "/")
 
 
 class _Wire(Client):
