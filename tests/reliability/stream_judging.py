@@ -1,7 +1,8 @@
 """What a run of streams has to answer for (RULES J1 to J4), and its figures.
 
 Each stream has a mirror in another shard that keeps what expires: what was ever in the stream is in the mirror in the
-end, at its offset, so the mirror tells what a reader of the stream may have missed.
+end, at its offset, so the mirror tells what a reader of the stream may have missed. It lacks what left the stream
+before it was copied, while the mirror's shard had no leader.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ CLOCKS_DIFFER_BY_US: Final = 20_000
 LATE_AFTER_US: Final = 10_000_000
 """What comes so long after its deadline was handed out late, if no fault was in between: clients share a busy machine
 with the nodes."""
+COPIED_WITHIN_US: Final = 1_000_000
+"""Of when all is well again after a fault: what expires before may have left the stream before it was copied."""
 MAX_AGE: Final = "MaxAge"
 RULES_NAMED: Final = ("invented", "order", "another", "twice", "missing", "late", "lost", "markers")
 
@@ -43,8 +46,8 @@ class Pair:
 def judge_streams(history: History, pairs: Sequence[Pair], faults: Sequence[Fault]) -> list[Violation]:
     """Every broken promise. Each consumer is given each offset that is there when it is its turn, in order, none of
     them twice; what is at an offset is there for all, and was published; nothing comes long after its deadline; in the
-    end all that was confirmed is in the mirror, and in the stream what has no TTL; each key that has died out has one
-    marker behind its last message."""
+    end all that was confirmed is in the mirror, but for what expired in a fault, and in the stream what has no TTL;
+    each key that has died out has one marker behind its last message."""
     found: list[Violation] = []
     for pair in pairs:
         reads = [read for read in history.reads if read.stream in pair.names]
@@ -53,7 +56,7 @@ def judge_streams(history: History, pairs: Sequence[Pair], faults: Sequence[Faul
         found += _another(reads, at)
         found += _order(history, pair, reads, at)
         found += _late(history, pair, reads, faults)
-        found += _lost(history, pair, reads)
+        found += _lost(history, pair, reads, faults)
         found += _markers(history, pair, at)
     return found
 
@@ -93,13 +96,15 @@ def _another(reads: Sequence[Read], at: dict[int, Read]) -> Iterator[Violation]:
 def _order(history: History, pair: Pair, reads: Sequence[Read], at: dict[int, Read]) -> Iterator[Violation]:
     """Of each consumer: upwards, and nothing left out but what may have gone by then."""
     offsets = sorted(at)
+    copied = sorted({read.offset for read in reads if read.stream == pair.mirror})
     last: dict[str, int] = {}
     for read in reads:
         expected = last[read.holder] + 1 if read.holder in last else max(read.begins, 0)
         if read.offset < expected:
             yield Violation("order", f"{read}, where {expected} or a later one was next")
-        for offset in _between(offsets, expected, read.offset):
-            if read.stream == pair.mirror or not _may_have_gone(history, pair, at[offset], read.at_us):
+        is_copy = read.stream == pair.mirror
+        for offset in _between(copied if is_copy else offsets, expected, read.offset):
+            if is_copy or not _may_have_gone(history, pair, at[offset], read.at_us):
                 yield Violation("missing", f"before {read}: {at[offset]}")
         last[read.holder] = max(read.offset, last.get(read.holder, -1))
 
@@ -138,7 +143,7 @@ def _late(history: History, pair: Pair, reads: Sequence[Read], faults: Sequence[
             yield Violation("late", f"{read}, {(read.at_us - deadline_us) / 1e6:.1f} s after its deadline")
 
 
-def _lost(history: History, pair: Pair, reads: Sequence[Read]) -> Iterator[Violation]:
+def _lost(history: History, pair: Pair, reads: Sequence[Read], faults: Sequence[Fault]) -> Iterator[Violation]:
     """By the last readers, who have read all there is; and each publisher's in its order."""
     finals = {name: [read for read in reads if read.final and read.stream == name] for name in pair.names}
     kept = {read.message_id: read.offset for read in finals[pair.mirror] if not read.marker}
@@ -148,7 +153,7 @@ def _lost(history: History, pair: Pair, reads: Sequence[Read]) -> Iterator[Viola
         if publish.queues[0] != pair.stream:
             continue
         offset = kept.get(publish.message_id, -1)
-        if publish.outcome == CONFIRMED and offset < 0:
+        if publish.outcome == CONFIRMED and offset < 0 and not _may_be_uncopied(publish, pair, faults):
             yield Violation("lost", f"{publish} is not in {pair.mirror}")
         if publish.outcome == CONFIRMED and _permanent(publish) and publish.message_id not in left:
             yield Violation("lost", f"{publish} is not in {pair.stream}")
@@ -161,6 +166,15 @@ def _lost(history: History, pair: Pair, reads: Sequence[Read]) -> Iterator[Viola
             before[publish.stream] = (publish.message_id, offset)
 
 
+def _may_be_uncopied(publish: Publish, pair: Pair, faults: Sequence[Fault]) -> bool:
+    """Whether it may have expired before its copy could be made."""
+    return publish.ttl_ms is not None and any(
+        fault.at_us < _earliest_us(publish, pair)
+        and (not fault.whole_us or fault.whole_us + COPIED_WITHIN_US > publish.invoked_us)
+        for fault in faults
+    )
+
+
 def _markers(history: History, pair: Pair, at: dict[int, Read]) -> Iterator[Violation]:
     """One behind the last message of each key that has died out, and never two without a message between them. None
     where a message of the key stays, or is still to go."""
@@ -169,7 +183,7 @@ def _markers(history: History, pair: Pair, at: dict[int, Read]) -> Iterator[Viol
         of_key[at[offset].key].append(at[offset])
     for key, reads in of_key.items():
         for before, read in pairwise(reads):
-            if before.marker and read.marker:
+            if before.marker and read.marker and at.keys() >= set(range(before.offset, read.offset)):
                 yield Violation("markers", f"two of {key} in {pair.stream}: {before}, {read}")
         stays = False
         for place, read in enumerate(reads):
@@ -177,7 +191,7 @@ def _markers(history: History, pair: Pair, at: dict[int, Read]) -> Iterator[Viol
                 publish = history.publishes.get(read.message_id)
                 stays = stays or publish is None or _permanent(publish)
                 continue
-            if stays or not place:
+            if stays or (not place and at.keys() >= set(range(read.offset))):
                 yield Violation("markers", f"{read}: a message of {key} is still there, or there was none")
                 continue
             for earlier in reads[:place]:

@@ -132,6 +132,16 @@ def test_confirmed_and_not_in_the_mirror(history: History) -> None:
     assert rules(history) == []
 
 
+def test_what_expired_in_a_fault_may_be_in_no_mirror(history: History) -> None:
+    history.publishes[4] = publish(4, "a", 3)
+    history.reads.insert(0, replace(read("s", 4, 4, "a", 6.0), holder="s another", begins=4))
+    history.reads.append(read("m", 5, "MaxAge", "a", final=True))
+    fault = Fault("mute", (1,), (), 6 * SECOND, 8 * SECOND, 9 * SECOND)
+    assert rules(history, (fault,)) == []
+    history.publishes[4].ttl_ms = None
+    assert rules(history, (fault,)) == ["lost", "markers"]
+
+
 def test_confirmed_and_not_in_the_stream(history: History) -> None:
     drop(history, holder="s final")
     assert rules(history) == ["lost"]
