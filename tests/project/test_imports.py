@@ -98,7 +98,7 @@ FOLDERS: Final[dict[str, Folder]] = {
             *("cluster/group", "cluster/host", "cluster/log", "cluster/raft", "cluster/store", "cluster/transport"),
             *("node/amqp", "node/broker", "node/catalog", "node/duties", "node/engine", "node/http"),
             *("node/membership", "node/oauth", "node/operating", "node/operating/definitions", "node/operating/ports"),
-            *("node/operating/views", "node/settings"),
+            *("node/operating/views", "node/settings", "node/upstream"),
         ),
     ),
     "node/local_nodes": Folder(SHELL, ("cluster/store", "node/settings", "node/shell")),
