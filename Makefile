@@ -41,8 +41,8 @@ FAULTS ?=
 NODES ?= 3
 MOVES ?=
 WRITE ?=
-# For `make chaos-deadletters` and `make chaos-schedules`: how many messages are confirmed before the faults end. For
-# `make chaos-redrive`: how many move; none: a million, over KILLS faults.
+# For `make chaos-deadletters`, `make chaos-schedules` and `make chaos-streams`: how many messages are confirmed before
+# the faults end; none: 200 000. For `make chaos-redrive`: how many move; none: a million, over KILLS faults.
 MESSAGES ?=
 KILLS ?= 20
 # For `make power-cuts` and `make damage`: so many times.
@@ -65,7 +65,7 @@ TOTALS := docs/measurements/totals.json
 
 .PHONY: run test check compiled-tests uncompiled-tests lint bench bench-latency bench-expiry bench-growth bench-long-queue \
 	bench-streams bench-mixed bench-recovery bench-long-run bench-floor \
-	profile soak specifications fuzz fuzz-coverage chaos chaos-deadletters chaos-schedules chaos-redrive chaos-jepsen power-cuts damage golden interop setup \
+	profile soak specifications fuzz fuzz-coverage chaos chaos-deadletters chaos-schedules chaos-redrive chaos-streams chaos-jepsen power-cuts damage golden interop setup \
 	long-line \
 	wheel lock image test-failover test-upgrade \
 	test-systemd test-compose test-k8s clean
@@ -166,6 +166,11 @@ chaos-schedules: $(INSTALLED)
 # some minutes; ARGUMENTS='--per-second 4000' for another rate.
 chaos-redrive: $(INSTALLED)
 	$(BIN)/python -P tests/reliability/run_chaos.py --redrives $(or $(MESSAGES),1000000) --kills $(KILLS) $(CHAOS_NODES) $(if $(FAULTS),--faults $(FAULTS)) \
+		$(if $(filter-out 0,$(WRITE)),--write docs/measurements/reliability.md --totals $(TOTALS)) $(ARGUMENTS)
+
+# The same faults while streams are published to and read, with messages that expire, markers and mirrors.
+chaos-streams: $(INSTALLED)
+	$(BIN)/python -P tests/reliability/run_chaos.py --streams $(or $(MESSAGES),200000) $(CHAOS_NODES) $(if $(FAULTS),--faults $(FAULTS)) \
 		$(if $(filter-out 0,$(WRITE)),--write docs/measurements/reliability.md --totals $(TOTALS)) $(ARGUMENTS)
 
 # The fourteen runs that RabbitMQ makes with Jepsen, by their names: 180 s each, or SECONDS. Takes root.

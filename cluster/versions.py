@@ -175,6 +175,9 @@ LEVEL_NOTED_ROUTES: Final = 9
 """Shards take ROUTE_NOTED: decisions about records of journals among others, without what they have in common (RULES
 R4)."""
 
+LEVEL_UPSTREAMS: Final = 9
+"""A mirror may be of a stream in another cluster: the catalog takes `x-upstream`."""
+
 SHARD_SNAPSHOT_WITH_SPECIAL_ROWS: Final = 11
 """Of a shard's snapshot, where messages of a queue wait for their time, a queue is a stream, or is or was redriven:
 with `LEVEL_SCHEDULES`, `LEVEL_STREAMS` and `LEVEL_REDRIVES`."""

@@ -16,7 +16,7 @@ from mayfly.node.catalog.arguments import queue_type
 from mayfly.node.catalog.streams import STREAM
 from mayfly.node.content_header import HEADERS
 from mayfly.node.dead_letter.publisher_headers import as_shown
-from mayfly.node.dead_letter.stream_content import header_of
+from mayfly.node.dead_letter.stream_content import header_of, with_place
 from mayfly.node.shard.commands import encode_flow, encode_taken
 from mayfly.node.shard.message import OVERHEAD_BYTES, Message
 
@@ -35,6 +35,8 @@ class ConsumerLimits(NamedTuple):
     """How many messages it may hold, 0 for no limit."""
     window_bytes: int
     """The shard gives it no more than this beyond what it has said was taken; 0 for no limit."""
+    tells_places: bool = False
+    """Whether messages of a stream say their places instead of their offsets alone."""
 
 
 class Consumer:
@@ -64,6 +66,8 @@ class Consumer:
         self.counts_deliveries: bool = record.replicated
         # Of a stream: each message says its offset.
         self.is_stream: bool = queue_type(record.arguments) == STREAM
+        # See `node.catalog.streams.TELLS_PLACES`.
+        self.tells_places: bool = limits.tells_places
         self.paused: bool = False
         self.window_bytes: int = limits.window_bytes
         self._taken_bytes = 0
@@ -104,7 +108,10 @@ class Consumer:
                 if self.counts_deliveries:
                     header = with_counts(header, message)
             elif is_stream:
-                header = with_offset(header, message.stream_offset)
+                if self.tells_places:
+                    header = with_place(header, self.holder.queue_id, message)
+                else:
+                    header = with_offset(header, message.stream_offset)
             deliveries.append(
                 (
                     tag,

@@ -16,6 +16,7 @@ from mayfly.cluster.versions import (
     LEVEL_SCHEDULES,
     LEVEL_STREAMS,
     LEVEL_TTL_DIALECTS,
+    LEVEL_UPSTREAMS,
 )
 from mayfly.node.amqp.errors import PRECONDITION_FAILED
 from mayfly.node.catalog import brakes, delayed_retries, refusals, streams
@@ -155,6 +156,14 @@ def _mirror(value: Any, kind: str, arguments: Mapping[str, Any]) -> str | None:
     return None if value else "the name of a stream expected"
 
 
+def _upstream(value: Any, kind: str, arguments: Mapping[str, Any]) -> str | None:
+    if (fault := _name_fault(value, kind)) is not None:
+        return fault
+    if streams.MIRROR not in arguments:
+        return f"it says in which cluster the stream of {streams.MIRROR} is, and there is none"
+    return None if value else "the name of a cluster expected, as the nodes' upstreams_file has it"
+
+
 def _journal(value: Any, kind: str, _arguments: Mapping[str, Any]) -> str | None:
     return _name_fault(value, kind) or (None if value else "the name of a stream expected")
 
@@ -252,6 +261,7 @@ _CHECKS: Final[dict[str, Check]] = {
     streams.MARKER_TTL: _marker_ttl,
     streams.KEY_INDEX: _boolean,
     streams.MIRROR: _mirror,
+    streams.UPSTREAM: _upstream,
     streams.SOURCES: _sources,
     "x-journal": _journal,
     f"x-{brakes.RATE}": _brake_rate,
@@ -272,6 +282,7 @@ SINCE_LEVEL: Final = {
     **dict.fromkeys(_BRAKES, LEVEL_BRAKES),
     **dict.fromkeys(("x-allow-schedule", *_RETRIES), LEVEL_SCHEDULES),
     **dict.fromkeys(_OF_STREAMS_BEYOND, LEVEL_STREAMS),
+    streams.UPSTREAM: LEVEL_UPSTREAMS,
 }
 """Feature levels of the cluster below which an argument is not built: nobody may declare a queue with it, and what is
 in logs from before is passed over."""
@@ -283,7 +294,7 @@ def _known_at(level: int) -> list[str]:
 
 
 _STREAM_ONLY: Final = frozenset(
-    {"x-max-age", "x-stream-max-segment-size-bytes", "x-initial-cluster-size", *_OF_STREAMS_BEYOND}
+    {"x-max-age", "x-stream-max-segment-size-bytes", "x-initial-cluster-size", streams.UPSTREAM, *_OF_STREAMS_BEYOND}
 )
 _UNSUPPORTED: Final[dict[QueueType, frozenset[str]]] = {
     "stream": frozenset(_CHECKS) - streams.ARGUMENTS,
@@ -301,6 +312,9 @@ def unbuilt_arguments(arguments: Mapping[str, Any], level: int) -> list[str]:
     """Those that would mean something, and do nothing here, or not yet at this level of the cluster."""
     known = streams.ARGUMENTS if queue_type(arguments) == STREAM else frozenset()
     later = [key for key, since in SINCE_LEVEL.items() if since > level]
+    if level >= LEVEL_STREAMS:
+        # Below that there are no streams, which is told in other words.
+        known -= frozenset(later)
     return [key for key in (*_NOT_BUILT, *later) if key in arguments and key not in known]
 
 
@@ -367,7 +381,7 @@ def queue_settings(
     if queue_type(arguments) == STREAM:
         if (size_fault := streams.size_fault(arguments)) is not None:
             raise Refusal(PRECONDITION_FAILED, size_fault)
-        return streams.stream_settings(arguments)
+        return streams.stream_settings(known)
     fault = delayed_retries.pair_fault(known, "x-")
     if fault is not None:
         key = next(key for key in _RETRIES if key in known)

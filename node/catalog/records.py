@@ -186,6 +186,8 @@ class QueueSettings(msgspec.Struct, frozen=True, array_like=True, gc=False):
     brake_rate: float | None = None
     brake_window_ms: int | None = None
     """See `brakes`."""
+    upstream: str | None = None
+    """Of a mirror: see `streams`."""
 
 
 class ExchangeRecord(msgspec.Struct, frozen=True, array_like=True):

@@ -24,7 +24,6 @@ from mayfly.node.catalog.records import (
     VhostRecord,
 )
 from mayfly.node.catalog.routing_steps import RoutingSteps
-from mayfly.node.catalog.streams import origins_of
 from mayfly.node.catalog.switches import Switches
 from mayfly.node.catalog.vhost import Vhost, predeclared_exchanges
 from mayfly.node.numbers import transient_shard
@@ -164,7 +163,7 @@ class CatalogState:
         self.vhosts[record.vhost].add_queue(record)
         if record.moving_to:
             self.moving[record.id] = record
-        if origins_of(record.settings):
+        if record.settings.mirror is not None or record.settings.sources:
             self.copying[record.id] = record
         if record.replicated:
             self.placement.add(record.shard)

@@ -6,6 +6,7 @@ RabbitMQ's: rabbit_stream_queue, rabbit_amqqueue:check_max_age, 4.3. Beyond thes
     x-allow-msg-ttl        publishes may say how long they live (`stream_ttls`); a redeclare may switch it on
     x-delete-marker-ttl    a marker with this TTL takes the place of the last message of a routing key
     x-mirror               a stream whose messages are in this one too, at their offsets; nothing else is
+    x-upstream             the cluster in which that stream is: a name in the settings of the nodes
     x-sources              streams whose messages are added to what is published to this one
     x-stream-key-index     each key's messages are found without reading the stream; a stream with markers has it anyway
 """
@@ -28,7 +29,7 @@ STREAM: Final = "stream"
 ARGUMENTS: Final = frozenset({
     "x-queue-type", "x-max-length-bytes", "x-max-age", "x-stream-max-segment-size-bytes", "x-stream-filter-size-bytes",
     "x-initial-cluster-size", "x-queue-leader-locator", "x-allow-msg-ttl", "x-delete-marker-ttl",
-    "x-stream-key-index", "x-mirror", "x-sources",
+    "x-stream-key-index", "x-mirror", "x-upstream", "x-sources",
 })
 """Those that a stream takes. The sizes are of RabbitMQ's files: here they mean nothing."""
 APPLY_TO: Final = "streams"
@@ -45,10 +46,14 @@ ALLOW_MSG_TTL: Final = "x-allow-msg-ttl"
 MARKER_TTL: Final = "x-delete-marker-ttl"
 KEY_INDEX: Final = "x-stream-key-index"
 MIRROR: Final = "x-mirror"
+UPSTREAM: Final = "x-upstream"
 SOURCES: Final = "x-sources"
 _MOST_SOURCES: Final = 16
 FILTER_KEY: Final = "x-stream-filter-key"
 """Of a consumer: the routing key of the messages that it is given."""
+TELLS_PLACES: Final = "x-stream-places"
+"""Of a consumer: whether each message says its place (`node.dead_letter.stream_content`), as mirrors in other clusters
+need it, instead of its offset alone."""
 _SHORT_STRING: Final = 255
 _OFFSET: Final = "x-stream-offset"
 
@@ -96,17 +101,22 @@ def stream_settings(arguments: Mapping[str, Any]) -> QueueSettings:
         marker_ttl_ms=marker_ttl_ms(arguments.get(MARKER_TTL)),
         key_index=arguments.get(KEY_INDEX, False),
         mirror=arguments.get(MIRROR),
+        upstream=arguments.get(UPSTREAM),
         sources=tuple(arguments.get(SOURCES, ())),
     )
 
 
 def origins_of(settings: QueueSettings) -> tuple[str, ...]:
-    """The names of the streams whose messages a stream with these settings copies (RULES J4)."""
+    """The names of the streams here whose messages a stream with these settings copies (RULES J4)."""
+    if settings.upstream is not None:
+        return ()
     return settings.sources if settings.mirror is None else (settings.mirror,)
 
 
 def origins_said(arguments: Mapping[str, Any]) -> list[str]:
     """The same of arguments that nobody has checked yet."""
+    if UPSTREAM in arguments:
+        return []
     sources = arguments.get(SOURCES)
     said = [arguments.get(MIRROR), *(sources if isinstance(sources, list) else ())]
     return [name for name in said if isinstance(name, str)]

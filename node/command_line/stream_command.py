@@ -75,6 +75,12 @@ def _tell(found: dict[str, Any], as_json: bool) -> None:
                     f"{each['next_offset']}, {each['lag']} behind, {each['unacknowledged']} unacknowledged"
                 )
             continue
+        if isinstance(value, dict):
+            lag = "-" if value["lag"] is None else value["lag"]
+            reason = f": {value['reason']}" if value["reason"] else ""
+            whose = f"{value['stream']} of cluster {value['cluster']}"
+            click.echo(f"copies {whose}: {lag} behind, {value['state']}{reason}")
+            continue
         if isinstance(value, list):
             for each in value:
                 lag = "-" if each["lag"] is None else each["lag"]

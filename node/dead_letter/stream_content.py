@@ -6,10 +6,10 @@ here. NATS ADR-43 has the names.
 
 import struct
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from mayfly.node.amqp.content import property_span, replace_properties
-from mayfly.node.amqp.field_table import FieldTable, long_string
+from mayfly.node.amqp.field_table import LONG_STRING, FieldTable, long_string
 from mayfly.node.content_header import HEADERS
 from mayfly.node.shard.message import MAX_AGE, PURGE, REMOVE, Message
 from mayfly.node.shard.stream_ttls import duration_text
@@ -18,11 +18,27 @@ REASON: Final = "x-marker-reason"
 NATS_REASON: Final = "Nats-Marker-Reason"
 SOURCE: Final = "x-stream-source"
 """From which stream a message has come, and at which offset it is there: "NAME OFFSET"."""
+PLACE: Final = "x-stream-place"
+"""For a mirror in another cluster: which stream a message is in, at which offset, since when, and why as a marker:
+"ID OFFSET MS REASON"."""
 _TTLS: Final = ("Nats-TTL", "x-ttl")
 REASONS: Final = {MAX_AGE: "MaxAge", REMOVE: "Remove", PURGE: "Purge"}
 _BASIC: Final = 60
 _HEAD: Final = struct.Struct(">HHQH")
 _FEW: Final = 64
+_LENGTH_BYTES: Final = 4
+_MOST_DIGITS: Final = 19
+_HIGHEST: Final = 1 << 61
+
+
+class StreamPlace(NamedTuple):
+    """Where a message of a stream is: the stream's id, which one that is declared anew has not, the offset, since when
+    it has been there (ms since 1970, by the clock of the stream's shard), and the reason of a marker, 0 of others."""
+
+    stream: int
+    offset: int
+    enqueued_ms: int
+    reason: int
 
 
 def header_of(message: Message, data: bytes) -> bytes:
@@ -51,3 +67,34 @@ def with_source(header: bytes, stream: str, offset: int) -> bytes:
     table = FieldTable() if start < 0 else FieldTable.of_checked(header[start:stop])
     table.set(SOURCE, long_string(f"{stream} {offset}"))
     return replace_properties(header, {HEADERS: table.encode()})
+
+
+def with_place(header: bytes, stream: int, message: Message) -> bytes:
+    """The content header of a message of the stream with this id, as a mirror in another cluster is given it."""
+    start, stop = property_span(header, HEADERS)
+    table = FieldTable() if start < 0 else FieldTable.of_checked(header[start:stop])
+    place = (stream, message.stream_offset, message.enqueued_ms, message.marker_reason)
+    table.set(PLACE, long_string(" ".join([str(number) for number in place])))
+    return replace_properties(header, {HEADERS: table.encode()})
+
+
+def without_place(header: bytes) -> tuple[bytes, StreamPlace | None]:
+    """A checked content header as it was before `with_place`, and what that has said; None if it says no such thing."""
+    start, stop = property_span(header, HEADERS)
+    if start < 0:
+        return header, None
+    table = FieldTable.of_checked(header[start:stop])
+    said = table.get(PLACE)
+    numbers = [] if said is None or said.tag != LONG_STRING else said.raw[_LENGTH_BYTES:].split(b" ")
+    if len(numbers) != len(StreamPlace._fields) or not all(_is_number(number) for number in numbers):
+        return header, None
+    table.remove(PLACE)
+    stream, offset, enqueued_ms, reason = [int(number) for number in numbers]
+    if reason and reason not in REASONS:
+        return header, None
+    left = table.encode() if len(table) else None
+    return replace_properties(header, {HEADERS: left}), StreamPlace(stream, offset, enqueued_ms, reason)
+
+
+def _is_number(octets: bytes) -> bool:
+    return octets.isdigit() and len(octets) <= _MOST_DIGITS and int(octets) < _HIGHEST

@@ -34,6 +34,7 @@ from mayfly.node.duties.large_bodies import LargeBodies
 from mayfly.node.duties.large_transfers import LargeTransfers
 from mayfly.node.duties.quiet import Quiet, QuietPort
 from mayfly.node.duties.shard_leader import ShardLeader
+from mayfly.node.duties.upstream_mirrors import UpstreamMirrors
 from mayfly.node.engine.feed_codec import ShardFeedCodec
 from mayfly.node.engine.flow_control import FlowControl
 from mayfly.node.engine.replicated_shard import ReplicatedShard
@@ -106,6 +107,9 @@ class Engine:
         """Those whose dead letters wait for other shards. That changes with the shard alone."""
         self.distant: DistantTargets = DistantTargets(self.shards, self.host)
         self.large_transfers: LargeTransfers = LargeTransfers(self.host.leader_of, self._submit_large)
+        self.upstreams: UpstreamMirrors = UpstreamMirrors(
+            self.catalog, self.shards, self.host.groups, self.transfer
+        )
         self._changed: dict[int, None] = {}
         self._now_ms = 0
         self._lost_reported: set[tuple[int, int]] = set()
@@ -174,6 +178,7 @@ class Engine:
         for id, leader in self._leaders.items():
             leader.tick(now_ms)
             self._note_lanes(id)
+        self.upstreams.tick(now_ms)
         self.transient.tick(now_ms)
         self.replies.tick(now_ms)
         self.questions.tick(now_ms)

@@ -32,6 +32,7 @@ from mayfly.node.operating.views.stream_views import (
     readers_in,
     stream_in,
 )
+from mayfly.node.operating.views.upstream_views import UpstreamPart, upstream_in
 from mayfly.node.shard.commands import encode_delete_offset, encode_purge_key
 from mayfly.node.shard.results import Purged, PurgedKey
 from mayfly.node.shard.settings import MAX_NUMBER
@@ -74,6 +75,12 @@ class _Journal(msgspec.Struct, tag="JournalRecords"):
     most: int
 
 
+class _Link(msgspec.Struct, tag="UpstreamLink"):
+    """`upstream_in`, of a mirror."""
+
+    queue: int
+
+
 class Streams:
     """Implements `StreamPort`."""
 
@@ -112,6 +119,7 @@ class Streams:
             return {shard: part for shard, part in found.items() if part is not None}
 
         questions.add(_Journal, dict[int, JournalPart], tell_journal)
+        questions.add(_Link, UpstreamPart | None, lambda asked: upstream_in(engine, asked.queue))
         questions.add(_Stream, dict[int, StreamPart], tell)
         questions.add(_Latest, dict[int, LatestPart], tell_latest)
 
@@ -131,6 +139,7 @@ class Streams:
             content["next_expiry_in_ms"] = None
         content |= await self._read_by(record, part)
         content |= await self._copying(user, record, part)
+        content["upstream"] = await self._upstream(record)
         return HTTPStatus.OK, content
 
     async def _read_by(self, record: QueueRecord, part: StreamPart) -> dict[str, Any]:
@@ -182,6 +191,20 @@ class Streams:
             ],
             "copies": [_copied(copy.name, record, part, parts.get(copy.id)) for copy in copies],
         }
+
+    async def _upstream(self, record: QueueRecord) -> dict[str, Any] | None:
+        """Of a mirror of a stream in another cluster, how its leader reads that; None of all others. Where the leader
+        does not tell in time, what the mirror was declared with."""
+        cluster, stream = record.settings.upstream, record.settings.mirror
+        if cluster is None or stream is None:
+            return None
+        leader = self._engine.leader_of(record.shard)
+        part: UpstreamPart | None = None
+        if leader:
+            part = await self._questions.ask(leader, _Link(record.id))
+        if part is None:
+            return UpstreamPart(cluster, stream, "unknown", "", 0, -1).shown() | {"copied_to": None}
+        return part.shown()
 
     async def _parts(self, streams: list[QueueRecord]) -> dict[int, StreamPart]:
         """What these streams have, by id; those of one shard one after the other."""

@@ -295,6 +295,12 @@ class NodeSettings:
         "...and how long, after the notice, before it closes its clients' connections whatever is under way",
     )
 
+    upstreams_file: Path | None = _setting(
+        _FILE,
+        None,
+        "other clusters of whose streams there may be mirrors (x-upstream): addresses, users, passwords' files",
+    )
+
     max_message_bytes: int = _setting(
         Size(1, limits.MESSAGE_BYTES_MOST),
         limits.MESSAGE_BYTES,

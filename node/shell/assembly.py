@@ -5,6 +5,7 @@ import random
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mayfly.cluster.transport.cluster_secret import ClusterSecrets
@@ -25,6 +26,7 @@ from mayfly.node.operating.cluster_control import ClusterControl
 from mayfly.node.operating.import_and_export import Definitions
 from mayfly.node.operating.operator_login import Logins
 from mayfly.node.settings import NodeSettings
+from mayfly.node.settings.upstreams import Upstream, read_upstreams
 from mayfly.node.shell.arrival import peer_tls_files
 from mayfly.node.shell.catalog_at_start import CatalogAtStart
 from mayfly.node.shell.catching_up import CatchingUp
@@ -44,6 +46,7 @@ from mayfly.node.shell.pages import Pages
 from mayfly.node.shell.process_memory import MemoryWatch, limit_bytes
 from mayfly.node.shell.resource_watch import ResourceWatch
 from mayfly.node.shell.tasks import Tasks
+from mayfly.node.shell.upstream_links import UpstreamLinks
 
 if TYPE_CHECKING:
     from mayfly.node.shell.node_tokens import NodeTokens
@@ -70,6 +73,7 @@ class Node:
     """Has rates of queues known before anybody asks."""
     http: HttpServer
     tokens: "NodeTokens | None"
+    upstreams: UpstreamLinks
 
     @property
     def engine(self) -> Engine:
@@ -134,6 +138,10 @@ def assemble(
     catching_up = CatchingUp(engine.host, pump, ending)
     times = DrainSettings(settings.drain_notice_ms, settings.drain_acks_ms, settings.drain_timeout_ms)
     control = Control(engine, broker, drive, opened.store, catching_up, ending, times)
+    engine.upstreams.most_body_bytes = settings.max_message_bytes
+    upstreams = UpstreamLinks(
+        engine.upstreams, _upstreams(settings.upstreams_file), drive.feed, tasks.begin, clock.now_ms
+    )
     watch = ResourceWatch(engine, opened.store, memory, settings, drive.feed)
     certificates = _make_certificates(settings, transport, tls, http_tls, tokens)
 
@@ -189,7 +197,16 @@ def assemble(
         sample=pages.sample,
         http=http,
         tokens=tokens,
+        upstreams=upstreams,
     )
+
+
+def _upstreams(path: Path | None) -> dict[str, Upstream]:
+    """The clusters in the file, which was looked at before. Raises OSError."""
+    try:
+        return {} if path is None else read_upstreams(path)
+    except ValueError as error:
+        raise OSError(f"upstreams_file: {error}") from None
 
 
 def _http_settings(settings: NodeSettings, files: FileShares, tls: SwitchedContext | None) -> HttpSettings:

@@ -122,6 +122,13 @@ _EVENTS: Final = {
     "left out: %s": "listener.option_left_out error",
     "%d HTTP connections are open, the limit: %d dropped so far": "http.limit open dropped",
     "answering %s %s failed": "http.failed method path",
+    # other clusters
+    "mirror %r in vhost %r reads stream %r of cluster %r at %s:%d": (
+        "upstream.reads mirror vhost stream cluster host port"
+    ),
+    "mirror %r in vhost %r can't read stream %r of cluster %r now: %s": (
+        "upstream.cannot_read mirror vhost stream cluster reason"
+    ),
     # queues and definitions
     "%d more queues are gone, reason expired": "queue.more_expired count",
     "queue %r in vhost %r is on brake: %d messages have failed within %d ms": (

@@ -81,7 +81,12 @@ class NodeProcess:
         """Other nodes first, then those who ask about its health, and clients once the catalog here is what it was
         anywhere. Raises NodeRefused, OSError."""
         await node.transport.start()
-        node.drive.begin_ticks(node.control.ticked)
+
+        def at_each_tick() -> None:
+            node.control.ticked()
+            node.upstreams.ticked()
+
+        node.drive.begin_ticks(at_each_tick)
         node.tasks.begin(node.watch.watch_disk_and_memory())
         node.tasks.begin(node.watch.watch_clock())
         node.tasks.begin(node.watch.watch_clocks_ahead(node.opened.ahead))

@@ -131,6 +131,17 @@ def note_deaths(amqp: Address, user: str, password: str, queue: str, journal: st
         channel.basic_publish("", queue, b"brief", pika.BasicProperties(message_id=message_id))
 
 
+def copied(amqp: Address, user: str, password: str, stream: str, mirror: str, elsewhere: str) -> None:
+    """A stream with a mirror, and a mirror of one in a cluster that no node knows, "nowhere"."""
+    parameters = pika.ConnectionParameters(amqp.host, amqp.port, credentials=pika.PlainCredentials(user, password))
+    with pika.BlockingConnection(parameters) as connection:
+        channel = connection.channel()
+        for name, more in (
+            (stream, {}), (mirror, {"x-mirror": stream}), (elsewhere, {"x-mirror": "far", "x-upstream": "nowhere"}),
+        ):  # fmt: skip
+            channel.queue_declare(name, durable=True, arguments={"x-queue-type": "stream", **more})
+
+
 @contextmanager
 def reading(amqp: Address, user: str, password: str, stream: str, tag: str, messages: int) -> Iterator[None]:
     """A stream with so many messages, and a consumer that has been given two of them and settles none."""

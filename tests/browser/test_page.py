@@ -8,7 +8,16 @@ import pytest
 
 from tests.browser.browser import Browser
 from tests.browser.conftest import PASSWORD, USER, go, log_in
-from tests.browser.some_traffic import another_client, bury, declare, note_deaths, reading, reject, wait_for_hours
+from tests.browser.some_traffic import (
+    another_client,
+    bury,
+    copied,
+    declare,
+    note_deaths,
+    reading,
+    reject,
+    wait_for_hours,
+)
 from tests.integration.nodes import Nodes
 from tests.waiting import BOUND_S, wait_for
 
@@ -254,6 +263,19 @@ def test_j1_a_stream_shows_where_its_consumers_are(page: Browser, node: Nodes) -
     assert page.run(
         "return [...document.querySelectorAll('h2')].some((it) => it.offsetParent && it.innerText === 'Stream')"
     ) is False
+
+
+def test_j4_a_stream_shows_how_far_its_copies_are(page: Browser, node: Nodes) -> None:
+    copied(node.plan(1).amqp, USER, PASSWORD, "origin", "its mirror", "elsewhere")
+    go(page, "queues/%2F/origin", "origin")
+    page.wait("its mirror", "main")
+    row = next(text for text in page.texts("tbody tr") if text.startswith("its mirror"))
+    assert row.split()[-4:] == ["a", "copy", "0", "0"]
+    go(page, "queues/%2F/its%20mirror", "its mirror")
+    page.wait("copied from", "main")
+    go(page, "queues/%2F/elsewhere", "elsewhere")
+    page.wait("copied from, in cluster nowhere", "main")
+    page.wait("refused: upstreams_file of this node has no cluster 'nowhere'", "main")
 
 
 @pytest.mark.parametrize("name", ["noted", "trail"])

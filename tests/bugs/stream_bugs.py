@@ -6,6 +6,7 @@ _SHARD = "tests/node/shard/test_stream_ttls.py::"
 _BROKER = "tests/node/broker/test_stream_ttls.py::"
 _COPIES = "tests/node/shard/test_stream_copies.py::"
 _MIRRORS = "tests/node/shard/test_mirrors.py::"
+_UPSTREAM = "tests/node/broker/test_upstream_mirrors.py::"
 _CLIENTS = "tests/node/broker/test_stream_copies.py::"
 
 STREAM_BUGS = [
@@ -176,5 +177,37 @@ STREAM_BUGS = [
         "    header = data[key_end:body_at]\n",
         _CLIENTS + "test_j4_an_audit_trail_keeps_what_leaves_elsewhere_markers_among_it",
         "Error",
+    ),
+    Bug(
+        "begins anew with each connection to another cluster",
+        "node/duties/upstream_mirrors.py",
+        "        self._source, self._next = _followed(queue)\n",
+        "        self._source, self._next = 0, 0\n",
+        _UPSTREAM + "test_j4_a_mirror_elsewhere_is_read_only_and_not_mixed_with_a_stream_that_is_declared_anew",
+        "did not come true",
+    ),
+    Bug(
+        "acknowledges what it has not stored",
+        "node/duties/upstream_mirrors.py",
+        "        while self._unstored and self._unstored[0][0] <= received:\n",
+        "        while self._unstored:\n",
+        _UPSTREAM + "test_j4_what_was_read_and_got_lost_is_read_again",
+        "assert",
+    ),
+    Bug(
+        "takes a marker of another cluster for a message",
+        "node/duties/upstream_mirrors.py",
+        "mark_of(0, place.reason)",
+        "mark_of(0, 0)",
+        _UPSTREAM + "test_j4_a_mirror_elsewhere_keeps_markers_and_what_has_expired",
+        "assert",
+    ),
+    Bug(
+        "reads other clusters for any vhost",
+        "node/duties/upstream_mirrors.py",
+        "        if record.vhost not in self.allowed.get(link.upstream, ()):\n",
+        "        if link.upstream not in self.allowed:\n",
+        _UPSTREAM + "test_j4_a_cluster_that_the_settings_do_not_have_is_not_read",
+        "assert",
     ),
 ]

@@ -45,6 +45,7 @@ FOLDERS: Final[dict[str, Folder]] = {
     "node/oauth": Folder(PURE, ("node/catalog",)),
     "node/dead_letter": Folder(PURE, ("node/amqp", "node/catalog", "node/shard")),
     "node/recurrence": Folder(PURE, ("node/amqp", "node/shard")),
+    "node/upstream": Folder(PURE, ("node/amqp",)),
     "node/broker": Folder(
         PURE,
         (
@@ -57,7 +58,7 @@ FOLDERS: Final[dict[str, Folder]] = {
         PURE,
         (
             *("cluster/group", "cluster/host", "node/amqp", "node/catalog", "node/dead_letter", "node/recurrence"),
-            "node/shard",
+            *("node/shard", "node/upstream"),
         ),
     ),
     "node/transient": Folder(PURE, ("node/broker", "node/catalog", "node/duties", "node/shard")),
@@ -97,7 +98,7 @@ FOLDERS: Final[dict[str, Folder]] = {
             *("cluster/group", "cluster/host", "cluster/log", "cluster/raft", "cluster/store", "cluster/transport"),
             *("node/amqp", "node/broker", "node/catalog", "node/duties", "node/engine", "node/http"),
             *("node/membership", "node/oauth", "node/operating", "node/operating/definitions", "node/operating/ports"),
-            *("node/operating/views", "node/settings"),
+            *("node/operating/views", "node/settings", "node/upstream"),
         ),
     ),
     "node/local_nodes": Folder(SHELL, ("cluster/store", "node/settings", "node/shell")),

@@ -242,7 +242,7 @@ def test_the_command_is_installed_beside_python() -> None:
 
 
 IN_CAPITALS: Final = re.compile(
-    "AMQP|API|BCC|CPU|CRC|DLQ|DLX|ETA|EXTERNAL|HTTP|IANA|JSON|JWK|LMDB|NAME|PCRE|PEM|PSS|RPC|RULES|SASL|SHA|"
+    "ADR|AMQP|API|BCC|CPU|CRC|DLQ|DLX|ETA|EXTERNAL|HTTP|IANA|JSON|JWK|LMDB|NAME|PCRE|PEM|PSS|RPC|RULES|SASL|SHA|"
     "SIG(CONT|KILL|STOP|TERM)|SO_REUSEPORT|TCP|TLS|TTL|UTC|UTF"
 )
 """Words that tables may have outside of code."""

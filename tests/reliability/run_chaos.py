@@ -5,14 +5,16 @@
     python -P tests/reliability/run_chaos.py --dead-letters 200000 [...]     # `make chaos-deadletters`
     python -P tests/reliability/run_chaos.py --schedules 200000 [...]        # `make chaos-schedules`
     python -P tests/reliability/run_chaos.py --redrives 1000000 --kills 20 [...]     # `make chaos-redrive`
+    python -P tests/reliability/run_chaos.py --streams 200000 [...]          # `make chaos-streams`
 
     python -P tests/reliability/run_chaos.py --cuts 100 [...]                # `make power-cuts`
     python -P tests/reliability/run_chaos.py --damages 100 [...]             # `make damage`
 
 With --dead-letters messages expire into queues of other nodes instead, until so many are confirmed; with --schedules
 they wait for their time and for retries, and some are cancelled; with --redrives so many dead ones are redriven while
-nodes are killed, at a rate (--per-second) by which it lasts as long as that takes. With --cuts it is the load of dead
-letters, and nodes lose their power so many times; with --damages what one of them has on disk is damaged.
+nodes are killed, at a rate (--per-second) by which it lasts as long as that takes; with --streams they are published to
+streams that have mirrors, and read. With --cuts it is the load of dead letters, and nodes lose their power so many
+times; with --damages what one of them has on disk is damaged.
 Runs the MayflyMQ that this Python has installed, or with PYTHONPATH=. the source tree. Exit code 0: every promise kept.
 """
 
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from tests.reliability.dead_letters import DeadLetterRun
     from tests.reliability.redrives import RedriveRun
     from tests.reliability.schedules import ScheduleRun
+    from tests.reliability.streams import StreamRun
 
 MARKS: Final = "<!-- written by `make {target}`: begin -->", "<!-- written by `make {target}`: end -->"
 MOST_SHOWN: Final = 20
@@ -64,6 +67,7 @@ def main() -> None:
     )
     from tests.reliability.redrives import RedriveRun, carry_out_redrive
     from tests.reliability.schedules import ScheduleRun, carry_out_schedules
+    from tests.reliability.streams import StreamRun, carry_out_streams
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=5.0)
@@ -75,6 +79,7 @@ def main() -> None:
     parser.add_argument("--redrives", type=int, default=0, metavar="MESSAGES")
     parser.add_argument("--kills", type=int, default=20, help="of a run of redrives: so many faults at least")
     parser.add_argument("--per-second", type=int, default=0, help="of a run of redrives: its rate")
+    parser.add_argument("--streams", type=int, default=0, metavar="MESSAGES")
     parser.add_argument("--cuts", type=int, default=0, help="losses of power, while messages expire")
     parser.add_argument("--damages", type=int, default=0, help="damages of a node's data, while messages expire")
     parser.add_argument("--between", default="0.5,5", help="seconds of calm between faults, least and most")
@@ -120,6 +125,13 @@ def main() -> None:
         carry_out_redrive(redrive, folder)
         text, target = report_redrive(redrive), "chaos-redrive"
         print("\n" + verdict(redrive), flush=True)
+    elif arguments.streams:
+        run = read = StreamRun(
+            arguments.seed, 0, kinds, arguments.rate, nodes=arguments.nodes, messages=arguments.streams
+        )
+        begin(f"{read.messages} messages in streams", run, folder)
+        carry_out_streams(read, folder)
+        text, target = report_streams(read), "chaos-streams"
     elif arguments.dead_letters or hits:
         run = dead = DeadLetterRun(
             arguments.seed, 0, kinds, arguments.rate, least_faults=hits, nodes=arguments.nodes,
@@ -252,6 +264,23 @@ def report_redrive(run: RedriveRun) -> str:
     return "\n".join(lines)
 
 
+def report_streams(run: StreamRun) -> str:
+    """The figures of a run of streams, in Markdown."""
+    from tests.reliability.stream_judging import stream_table
+
+    clients = run.clients
+    assert clients is not None
+    lines = [
+        circumstances(run, f"{clients.confirmed()} messages confirmed"),
+        "",
+        *stream_table(clients.history, run.pairs, run.faults, run.violations),
+        "",
+        f"Promises broken: {len(run.violations)}.",
+    ]
+    lines += [f"- {violation}" for violation in run.violations[:MOST_SHOWN]]
+    return "\n".join(lines)
+
+
 def verdict(run: RedriveRun) -> str:
     """What came of a redrive, in a line."""
     if run.violations:
@@ -297,6 +326,7 @@ def save(run: Run, folder: Path) -> Path:
         for part in (
             *(run.violations, run.faults, clients.refusals, clients.history.attachments),
             *(clients.history.publishes.values(), clients.history.cancels, clients.history.deliveries),
+            clients.history.reads,
         ):
             for line in part:
                 print(line, file=file)

@@ -16,10 +16,18 @@ from tests.reliability.faults import USUAL, kinds_of
 from tests.reliability.figures import notes_of, served_from_afar
 from tests.reliability.network import why_impossible
 from tests.reliability.redrives import RedriveRun, carry_out_redrive
-from tests.reliability.run_chaos import report, report_dead_letters, report_redrive, report_schedules, save
+from tests.reliability.run_chaos import (
+    report,
+    report_dead_letters,
+    report_redrive,
+    report_schedules,
+    report_streams,
+    save,
+)
 from tests.reliability.run_jepsen import RUNS, carry_out, row_of
 from tests.reliability.schedule_judging import GIVEN_BACK, Attempt
 from tests.reliability.schedules import ScheduleRun, carry_out_schedules
+from tests.reliability.streams import StreamRun, carry_out_streams
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
@@ -130,3 +138,18 @@ def test_r1_d6_d7_what_is_redriven_comes_back_once_and_in_order(tmp_path: Path) 
     demand(run, tmp_path)
     assert run.redriven.moving == 4_000
     assert run.faults
+
+
+def test_j1_j2_j3_j4_streams_are_read_in_order_and_leave_their_markers(tmp_path: Path) -> None:
+    """Some thousand messages in streams with mirrors while nodes fail: `make chaos-streams`, in short."""
+    run = StreamRun(seed(), 0, kinds_of(["kill", "freeze"]), 200.0, least_faults=LEAST_FAULTS, messages=2_000)
+    carry_out_streams(run, tmp_path)
+    print(report_streams(run))
+    demand(run, tmp_path)
+    clients = run.clients
+    assert clients is not None
+    assert clients.confirmed() >= run.messages
+    assert run.is_hit_enough
+    # Something died out, and was seen to; readers left and came back.
+    assert any(read.marker for read in clients.history.reads)
+    assert any(read.begins > 0 for read in clients.history.reads)

@@ -20,7 +20,7 @@ from mayfly.node.broker.reply_consumers import ReplyConsumer
 from mayfly.node.broker.unacknowledged import DeliveryHolder
 from mayfly.node.catalog import QueueRecord, Refusal, consumer_priority
 from mayfly.node.catalog.arguments import queue_type
-from mayfly.node.catalog.streams import STREAM
+from mayfly.node.catalog.streams import STREAM, TELLS_PLACES
 from mayfly.node.shard.commands import KEPT, encode_attach, encode_detach, encode_get
 from mayfly.node.shard.results import EXCLUSIVE, GetResult, Refused
 
@@ -89,7 +89,7 @@ def consume(channel: OperationChannel, method: Any, arguments: bytes) -> Steps:
         DeliveryHolder(consumer_id, record.shard, record.id, channel.holder_timeout_ms(record, method.arguments or {})),
         channel.cluster.shard(record.shard),
         no_ack,
-        ConsumerLimits(prefetch, window_bytes),
+        ConsumerLimits(prefetch, window_bytes, (method.arguments or {}).get(TELLS_PLACES) is True),
     )
     channel.consumers[tag] = consumer
     consumers.add(consumer, ConsumerTerms(bool(method.exclusive), arguments))

@@ -18,6 +18,7 @@ from mayfly.node.operating.views.queue_views import policies_of
 from mayfly.node.operating.views.rabbitmq_metrics import queue_totals
 from mayfly.node.operating.views.shard_clocks import shard_now
 from mayfly.node.operating.views.stream_copies import CopyLag, copy_lag_steps
+from mayfly.node.operating.views.upstream_views import upstream_lags
 from mayfly.node.shard.counts import COUNTS
 from mayfly.node.shard.expiry_lag import BOUNDS_MS, ExpiryLag
 from mayfly.node.shard.shard import Shard
@@ -249,6 +250,7 @@ def metric_steps(engine: Engine, now_ms: int) -> Iterator[Metric | None]:
     yield from _outbox_steps(engine, shards, now_ms)
     yield from _copy_steps(engine, shards)
     yield _brake_metric(engine, shards)
+    yield from _upstream_metrics(engine)
 
 
 def _delayed(engine: Engine) -> Iterator[Sample]:
@@ -427,6 +429,20 @@ def _brake_metric(engine: Engine, shards: Mapping[str, Shard]) -> Metric:
     queues.sort(key=lambda queue: 0 if queue.brake is None else queue.brake.since_ms)
     samples: list[Sample] = [({"vhost": queue.vhost, "queue": queue.name}, 1.0) for queue in queues[:LANES_SHOWN]]
     return ("mayfly_brake_on", "1 for a queue that is on brake", "gauge", samples)
+
+
+def _upstream_metrics(engine: Engine) -> Iterator[Metric]:
+    """Of mirrors of streams in other clusters that are led here; those furthest behind alone, if there are many."""
+    rows = sorted(upstream_lags(engine), key=lambda row: (row.reading, -row.offsets))[:LANES_SHOWN]
+    labels = [{"vhost": row.vhost, "mirror": row.mirror, "cluster": row.cluster} for row in rows]
+    yield (
+        "mayfly_stream_upstream_reading", "1 for a mirror that reads its stream in another cluster", "gauge",
+        [(label, float(row.reading)) for label, row in zip(labels, rows, strict=True)],
+    )
+    yield (
+        "mayfly_stream_upstream_lag", "Offsets of a stream in another cluster that a mirror has not yet", "gauge",
+        [(label, float(row.offsets)) for label, row in zip(labels, rows, strict=True) if row.offsets >= 0],
+    )
 
 
 def _one(value: float) -> list[Sample]:

@@ -1,4 +1,4 @@
-// What a stream has besides its queue: its offsets, and where its consumers have got to.
+// What a stream has besides its queue: its offsets, where its consumers have got to, and how far copies are.
 
 import { at, get } from "../api.js";
 import { h, show } from "../dom.js";
@@ -24,7 +24,15 @@ export class StreamSection {
       { label: "Behind", number: true, show: (row) => figure(count(row.lag), row.lag) },
       { label: "Unacknowledged", number: true, show: (row) => figure(count(row.unacknowledged), row.unacknowledged) },
     ], (row) => JSON.stringify(row.channel ? [row.channel, row.consumer_tag] : row.place), null, "Nobody reads it.");
-    this.element = h("div", { hidden: true }, h("h2", {}, "Stream"), this.facts.element, this.table.element, this.more);
+    this.copies = new Table("Copies", [
+      { label: "Stream", head: true, show: (row) => row.name },
+      { label: "What it is", show: (row) => row.is },
+      { label: "Copied to", number: true, show: (row) => known(row.copied_to) },
+      { label: "Behind", number: true, show: (row) => row.lag === null ? UNKNOWN : figure(count(row.lag), row.lag) },
+      { label: "State", show: (row) => row.reason ? `${row.state}: ${row.reason}` : row.state },
+    ], (row) => JSON.stringify([row.is, row.name]), null, "It copies none, and none copies it.");
+    this.element = h("div", { hidden: true }, h("h2", {}, "Stream"), this.facts.element, this.table.element, this.more,
+      this.copies.element);
   }
 
   async refresh(queue) {
@@ -36,12 +44,26 @@ export class StreamSection {
       this.facts.update(Object.fromEntries(["first_offset", "next_offset", "consumer_count", "expiring"].map((name) =>
         [name, stream[name] === null ? "?" : count(stream[name])])));
       this.table.update(stream.consumers.map((row, place) => ({ ...row, place })));
+      this.copies.update(copiesOf(stream));
       const left = stream.consumer_count - stream.consumers.length;
       show(this.more, left > 0 && `Those that are furthest behind; ${count(left)} more are not shown.`);
     } catch (error) {
       // Who may see the queue may not always read it.
       this.table.update([]);
+      this.copies.update([]);
       show(this.more, error.message);
     }
   }
 }
+
+/** What the stream copies, in this cluster or another one, and what copies it. */
+function copiesOf(stream) {
+  const { upstream } = stream;
+  return [
+    ...(stream.origins ?? []).map((row) => ({ ...row, is: "copied from", state: "" })),
+    ...(upstream ? [{ ...upstream, name: upstream.stream, is: `copied from, in cluster ${upstream.cluster}` }] : []),
+    ...(stream.copies ?? []).map((row) => ({ ...row, is: "a copy", state: "" })),
+  ];
+}
+
+const known = (offset) => offset === null ? UNKNOWN : count(offset);

@@ -1,0 +1,324 @@
+"""Mirrors of streams in other clusters, those whose shards are led here (RULES J4).
+
+    the stream there -> a connection (`node.upstream.reader`) -> TRANSFER_COPIES to its shard -> acknowledgement
+
+As between streams here, how far a mirror has come stands in it, in the same entry as what came: which stream it
+follows, by a number that one that is declared anew has not, and up to which offset. A connection, after whatever it
+breaks, begins behind that. So each message comes once and in order, whichever leader dies on either side.
+
+The shell makes the connections (`node.shell.upstream_links`): it asks which link wants one, and brings octets.
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping, Set
+from typing import Final, NamedTuple
+
+from mayfly.cluster.group.group import Group
+from mayfly.node.catalog import Catalog, QueueRecord
+from mayfly.node.dead_letter.stream_content import StreamPlace, without_place
+from mayfly.node.limits import DEAD_LETTERS_PER_ENTRY, TRANSFER_BYTES
+from mayfly.node.numbers import STREAM_SOURCE, stream_source
+from mayfly.node.shard.commands import LetterContent, encode_transfer_copies
+from mayfly.node.shard.message import NO_DEADLINE, NO_TTL, Message, mark_of
+from mayfly.node.shard.queue import Queue
+from mayfly.node.shard.shard import Shard
+from mayfly.node.upstream.reader import UpstreamLogin, UpstreamReader
+
+FULL_BYTES: Final = 8 * 1024 * 1024
+"""Contents that were read and are not stored yet: with more, nothing is read."""
+STALLED_MS: Final = 10_000
+"""What was read and is not stored after so long was lost on its way: it is read again."""
+FIRST_RETRY_MS: Final = 500
+MOST_RETRY_MS: Final = 10_000
+
+# What a link does.
+WAITING: Final = "waiting"
+CONNECTING: Final = "connecting"
+READING: Final = "reading"
+REFUSED: Final = "refused"
+
+
+class LinkState(NamedTuple):
+    """A link, for operators. ``upstream_next``: the offset that the stream there gives next, as last heard, -1 for not
+    heard of; ``fault``: why the last connection ended, or none can be made, "" if nothing was wrong."""
+
+    queue_id: int
+    upstream: str
+    stream: str
+    state: str
+    fault: str
+    next_offset: int
+    upstream_next: int
+
+    @property
+    def lag(self) -> int:
+        """Offsets that are to come, -1 if it is not known."""
+        return -1 if self.upstream_next < 0 else max(0, self.upstream_next - self.next_offset)
+
+
+class UpstreamLink:
+    """From a stream in another cluster to its mirror here."""
+
+    def __init__(
+        self, record: QueueRecord, shard: Shard, give: Callable[[bytes], object], clock: Callable[[int], int],
+        most_body_bytes: int,
+    ) -> None:  # fmt: skip
+        """`give(command)` takes a command for the mirror's shard, which may get lost; `clock(now_ms)` is that
+        shard's."""
+        assert record.settings.upstream is not None
+        assert record.settings.mirror is not None
+        self.record: QueueRecord = record
+        self.upstream: str = record.settings.upstream
+        self.stream: str = record.settings.mirror
+        self.state: str = WAITING
+        self.fault: str = ""
+        self.attempts: int = 0
+        """Connections that were asked for: the next address is tried each time."""
+        self.told: str = ""
+        """What was logged of it last."""
+        self.ended: bool = False
+        """It is no more needed here."""
+        self._shard = shard
+        self._give = give
+        self._clock = clock
+        self._most_body_bytes = most_body_bytes
+        self._reader: UpstreamReader | None = None
+        self._retry_at_ms = 0
+        self._failures = 0
+        self._source = 0
+        self._next = 0
+        self._upstream_next = -1
+        self._moved_ms = 0
+        self._unstored: deque[tuple[int, int, int]] = deque()
+        """Of what was given to the shard: last offset, plus 1, tag and bytes."""
+        self._unstored_bytes = 0
+
+    # ------------------------------------------------------------------ for the shell
+
+    def wants_connection(self, now_ms: int) -> bool:
+        """Whether one should be made now."""
+        return self.state == WAITING and not self.ended and now_ms >= self._retry_at_ms
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its connection is of use: once it is not, it is to be closed."""
+        return self._reader is not None and not self.ended
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much waits to be stored that nothing should be read."""
+        return self._unstored_bytes >= FULL_BYTES
+
+    def connecting(self) -> None:
+        """A connection is being made."""
+        self.state = CONNECTING
+        self.attempts += 1
+
+    def connected(self, login: UpstreamLogin, now_ms: int) -> None:
+        """It is there; what is to be sent is asked for by `take_output`."""
+        queue = self._queue
+        if queue is None:
+            self.lost("the mirror is not there", now_ms)
+            return
+        self._source, self._next = _followed(queue)
+        self._moved_ms = now_ms
+        self._unstored.clear()
+        self._unstored_bytes = 0
+        self._reader = UpstreamReader(self.stream, login, self._next, self._most_body_bytes, now_ms)
+
+    def receive(self, octets: bytes, now_ms: int) -> None:
+        """Octets from the other side."""
+        reader = self._reader
+        if reader is None:
+            return
+        reader.receive(octets, now_ms)
+        self._take(reader, now_ms)
+
+    def take_output(self) -> bytes:
+        """Octets for the other side."""
+        return b"" if self._reader is None else self._reader.take_output()
+
+    def lost(self, why: str, now_ms: int) -> None:
+        """The connection can't be had, or has ended."""
+        if self.state == WAITING:
+            return
+        self.state = WAITING
+        self.fault = why
+        self._reader = None
+        self._retry_at_ms = now_ms + min(MOST_RETRY_MS, FIRST_RETRY_MS << min(self._failures, 5))
+        self._failures += 1
+
+    # ------------------------------------------------------------------ for the duty
+
+    def tick(self, now_ms: int) -> None:
+        """Time has passed, or the shard has changed: acknowledge what is stored."""
+        queue, reader = self._queue, self._reader
+        if reader is None:
+            return
+        if queue is None:
+            self.lost("the mirror is not there", now_ms)
+            return
+        received = queue.received.get(self._source, 0)
+        tag = 0
+        while self._unstored and self._unstored[0][0] <= received:
+            _, tag, size_bytes = self._unstored.popleft()
+            self._unstored_bytes -= size_bytes
+        if tag:
+            self._moved_ms = now_ms
+            self._failures = 0
+            reader.acknowledge(tag)
+        elif not self._unstored:
+            self._moved_ms = now_ms
+        elif now_ms - self._moved_ms >= STALLED_MS:
+            self.lost("what was read was not stored in time", now_ms)
+            return
+        reader.tick(now_ms)
+        self._take(reader, now_ms)
+
+    def shown(self) -> LinkState:
+        """How it is."""
+        queue = self._queue
+        next_offset = 0 if queue is None else _followed(queue)[1]
+        return LinkState(
+            self.record.id, self.upstream, self.stream, self.state, self.fault, next_offset,
+            max(self._upstream_next, next_offset) if self._upstream_next >= 0 else -1,
+        )  # fmt: skip
+
+    @property
+    def _queue(self) -> Queue | None:
+        queue = self._shard.queue(self.record.id)
+        return None if queue is None or queue.stream is None or queue.has_left else queue
+
+    def _take(self, reader: UpstreamReader, now_ms: int) -> None:
+        """Have stored what has come."""
+        if reader.is_reading and self.state == CONNECTING:
+            self.state, self.fault = READING, ""
+        last = reader.take_last()
+        if last is not None:
+            place = without_place(last.header)[1]
+            if place is not None:
+                self._upstream_next = place.offset + 1
+        fault = reader.fault or self._store(reader, now_ms)
+        if fault:
+            self.lost(fault, now_ms)
+
+    def _store(self, reader: UpstreamReader, now_ms: int) -> str:
+        """Give the shard what has come, in its order; why it can't be taken, "" if it can."""
+        items: list[tuple[Message, LetterContent]] = []
+        size_bytes = tag = 0
+        first = self._next + 1
+        for read in reader.take_messages():
+            content = read.content
+            header, place = without_place(content.header)
+            fault = self._misplaced(place)
+            if place is None or fault:
+                break
+            copied = LetterContent(content.exchange_and_key, header, content.body)
+            items.append((_as_there(place), copied))
+            size_bytes += content.size_bytes
+            self._next, tag = place.offset + 1, read.tag
+            if len(items) >= DEAD_LETTERS_PER_ENTRY or size_bytes >= TRANSFER_BYTES:
+                self._send(items, first, tag, size_bytes, now_ms)
+                items, size_bytes, first = [], 0, self._next + 1
+        else:
+            fault = ""
+        if items:
+            self._send(items, first, tag, size_bytes, now_ms)
+        return fault
+
+    def _misplaced(self, place: StreamPlace | None) -> str:
+        if place is None:
+            return "the other side does not say where its messages are: it is no MayflyMQ, or an older one"
+        source = stream_source(place.stream)
+        if not self._source:
+            self._source = source
+        if source != self._source:
+            return f"stream '{self.stream}' there is not the one that was mirrored so far: it was declared anew"
+        if place.offset < self._next:
+            return f"offset {place.offset} came where {self._next} or a later one was to come"
+        return ""
+
+    def _send(
+        self, items: list[tuple[Message, LetterContent]], first: int, tag: int, size_bytes: int, now_ms: int
+    ) -> None:
+        last = self._next
+        self._upstream_next = max(self._upstream_next, last)
+        self._give(encode_transfer_copies(self._source, self.record.id, first, last, self._clock(now_ms), items))
+        self._unstored.append((last, tag, size_bytes))
+        self._unstored_bytes += size_bytes
+
+
+class UpstreamMirrors:
+    """Of one node: a link for each mirror of a stream elsewhere whose shard is led here."""
+
+    def __init__(
+        self, catalog: Catalog, shards: Mapping[int, Shard], groups: Mapping[int, Group],
+        give: Callable[[int, bytes], object],
+    ) -> None:  # fmt: skip
+        """`shards` and `groups`: those of this node, as they are at any time. `give(shard, command)` takes a command
+        for a shard that is led here; it may get lost."""
+        self.allowed: Mapping[str, Set[str]] = {}
+        """The clusters that this node can read from, and the vhosts here in which mirrors of their streams may be."""
+        self.most_body_bytes: int = 1 << 27
+        self.links: dict[int, UpstreamLink] = {}
+        """By the mirror's id."""
+        self._catalog = catalog
+        self._shards = shards
+        self._groups = groups
+        self._give = give
+        self._routing_version = -1
+        self._records: list[QueueRecord] = []
+
+    def tick(self, now_ms: int) -> None:
+        """Time has passed."""
+        if self._routing_version != self._catalog.routing_version:
+            self._routing_version = self._catalog.routing_version
+            self._records = [each for each in self._catalog.copying_streams() if each.settings.upstream is not None]
+        if not self._records and not self.links:
+            return
+        wanted = [record for record in self._records if self._is_led(record)]
+        kept = {record.id for record in wanted}
+        for id in [id for id in self.links if id not in kept]:
+            self.links.pop(id).ended = True
+        for record in wanted:
+            link = self.links.get(record.id)
+            if link is not None and link.record.shard != record.shard:
+                link.ended = True
+                link = None
+            if link is None:
+                link = self.links[record.id] = self._link(record)
+            link.tick(now_ms)
+
+    def _is_led(self, record: QueueRecord) -> bool:
+        group, shard = self._groups.get(record.shard), self._shards.get(record.shard)
+        return group is not None and group.established and shard is not None and shard.queue(record.id) is not None
+
+    def _link(self, record: QueueRecord) -> UpstreamLink:
+        shard = record.shard
+        link = UpstreamLink(
+            record, self._shards[shard], lambda command: self._give(shard, command),
+            self._groups[shard].clock.current_ms, self.most_body_bytes,
+        )  # fmt: skip
+        if record.vhost not in self.allowed.get(link.upstream, ()):
+            known = link.upstream in self.allowed
+            link.fault = (
+                f"upstreams_file of this node does not allow mirrors of '{link.upstream}' in vhost '{record.vhost}'"
+                if known else f"upstreams_file of this node has no cluster '{link.upstream}'"
+            )  # fmt: skip
+            link.state = REFUSED
+        return link
+
+
+def _followed(queue: Queue) -> tuple[int, int]:
+    """Which stream a mirror follows, as a source, 0 for none yet, and the offset that it wants next."""
+    for source, sequence in queue.received.items():
+        if source >= STREAM_SOURCE:
+            return source, sequence
+    return 0, 0
+
+
+def _as_there(place: StreamPlace) -> Message:
+    """A message as it is in the stream there, but for its contents."""
+    return Message(
+        0, 0, 0, 0, 0, place.enqueued_ms, NO_DEADLINE, place.offset, NO_TTL, mark_of(0, place.reason)
+    )
