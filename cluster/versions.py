@@ -80,7 +80,8 @@ where is changed step by step, by the catalog's leader, and silent members are r
 on the nodes of the plan alone, and the others are fed. 8: quorum queues have priorities, and timeouts of their
 own for consumers; there are switches, and dialects of TTLs; messages of a queue, or of an exchange, may wait for their
 time; there are streams; large messages are in the log in pieces; vhosts are described, and global parameters kept.
-9: large dead letters travel and are in the log in pieces; queues may have a brake."""
+9: large dead letters travel and are in the log in pieces; queues may have a brake; what recurs is not taken by a queue
+that is on its way between shards."""
 
 LEVEL_SNAPSHOT_SAYS_LEVEL: Final = 2
 LEVEL_LEADER_LOCATORS: Final = 3
@@ -166,6 +167,10 @@ LEVEL_LARGE_DEAD_LETTERS: Final = 9
 LEVEL_BRAKES: Final = 9
 """Queues may have a brake (RULES R5): the catalog takes the arguments and policy keys for it, and shards are told of
 them."""
+
+LEVEL_RECURRING_IN_ORDER: Final = 9
+"""A publish that recurs is refused while its queue is on its way between shards (RULES S6): else what was published
+before it could arrive after it and take its place."""
 
 SHARD_SNAPSHOT_WITH_SPECIAL_ROWS: Final = 11
 """Of a shard's snapshot, where messages of a queue wait for their time, a queue is a stream, or is or was redriven:
