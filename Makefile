@@ -43,6 +43,9 @@ MOVES ?=
 WRITE ?=
 # For `make chaos-deadletters` and `make chaos-schedules`: how many messages are confirmed before the faults end.
 MESSAGES ?= 200000
+# Besides for `make chaos-schedules`: how many faults at least, and messages per second while all is well.
+HITS ?= 40
+RATE ?= 900
 # For `make power-cuts` and `make damage`: so many times.
 CUTS ?= 20
 FLIPS ?= 20
@@ -58,8 +61,8 @@ CHECKOUTS ?=
 # For `make bench-latency`: how long at each rate; none: five minutes. For `make chaos-jepsen`: how long each run; none: three.
 SECONDS ?=
 
-.PHONY: run test check compiled-tests uncompiled-tests lint bench bench-latency bench-expiry bench-growth bench-long-queue \
-	profile soak specifications fuzz fuzz-coverage chaos chaos-deadletters chaos-schedules chaos-jepsen power-cuts damage golden interop setup \
+.PHONY: run test check compiled-tests uncompiled-tests lint bench bench-latency bench-expiry bench-schedules bench-growth \
+	bench-long-queue profile soak specifications fuzz fuzz-coverage chaos chaos-deadletters chaos-schedules chaos-jepsen power-cuts damage golden interop setup \
 	wheel lock image test-failover test-upgrade \
 	test-systemd test-compose test-k8s clean
 
@@ -102,6 +105,11 @@ bench-expiry: $(INSTALLED)
 	$(BIN)/python -P bench/expiry.py $(if $(filter-out 0,$(QUICK)),--divide-by 10) \
 		$(if $(filter-out 0,$(WRITE)),--write docs/measurements/expiry.md) $(ARGUMENTS)
 
+# Of these, messages that wait for their time or expire anywhere, with their aims: about eight minutes.
+bench-schedules: $(INSTALLED)
+	$(BIN)/python -P bench/expiry.py --only scheduled --alone $(if $(filter-out 0,$(QUICK)),--divide-by 10) \
+		$(if $(filter-out 0,$(WRITE)),--write docs/measurements/expiry.md) $(ARGUMENTS)
+
 # Cost against size, queues, connections, consumers, bindings, backlog, shards and nodes: figures, curves and tables in
 # docs/measurements/growth. ONLY=size,backlog measures these alone and keeps the others; QUICK=1 takes few points.
 bench-growth: $(INSTALLED)
@@ -129,9 +137,10 @@ chaos-deadletters: $(INSTALLED)
 	$(BIN)/python -P tests/reliability/run_chaos.py --dead-letters $(MESSAGES) $(CHAOS_NODES) $(if $(FAULTS),--faults $(FAULTS)) \
 		$(if $(filter-out 0,$(WRITE)),--write docs/measurements/reliability.md) $(ARGUMENTS)
 
-# The same faults while messages wait for their time and for retries, and some are cancelled.
+# The same faults while messages wait for their time and for retries, and some are cancelled: MESSAGES of both kinds.
+# MESSAGES=5000 HITS=3 for a short run.
 chaos-schedules: $(INSTALLED)
-	$(BIN)/python -P tests/reliability/run_chaos.py --schedules $(MESSAGES) $(CHAOS_NODES) $(if $(FAULTS),--faults $(FAULTS)) \
+	$(BIN)/python -P tests/reliability/run_chaos.py --schedules $(MESSAGES) --hits $(HITS) --rate $(RATE) $(CHAOS_NODES) $(if $(FAULTS),--faults $(FAULTS)) \
 		$(if $(filter-out 0,$(WRITE)),--write docs/measurements/reliability.md) $(ARGUMENTS)
 
 # The fourteen runs that RabbitMQ makes with Jepsen, by their names: 180 s each, or SECONDS. Takes root.

@@ -65,6 +65,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=600.0, help="messages per second")
     parser.add_argument("--dead-letters", type=int, default=0, metavar="MESSAGES")
     parser.add_argument("--schedules", type=int, default=0, metavar="MESSAGES")
+    parser.add_argument("--hits", type=int, default=0, help="faults at least, for --schedules")
     parser.add_argument("--cuts", type=int, default=0, help="losses of power, while messages expire")
     parser.add_argument("--damages", type=int, default=0, help="damages of a node's data, while messages expire")
     parser.add_argument("--nodes", type=int, default=3, help="with three replicas of each shard")
@@ -90,10 +91,10 @@ def main() -> None:
     hits = arguments.cuts or arguments.damages
     if arguments.schedules:
         run = waiting = ScheduleRun(
-            arguments.seed, 0, kinds, arguments.rate, nodes=arguments.nodes, moves=arguments.moves,
-            messages=arguments.schedules,
+            arguments.seed, 0, kinds, arguments.rate, least_faults=arguments.hits, nodes=arguments.nodes,
+            moves=arguments.moves, messages=arguments.schedules,
         )
-        begin(f"{waiting.messages} messages that wait", run, folder)
+        begin(f"{waiting.messages} messages that wait and as many retries", run, folder)
         carry_out_schedules(waiting, folder)
         text, target = report_schedules(waiting), "chaos-schedules"
     elif arguments.dead_letters or hits:
@@ -197,7 +198,9 @@ def report_schedules(run: ScheduleRun) -> str:
     assert clients is not None
     since_due_s = (run.last_arrival_us - run.last_due_us) / 1e6
     lines = [
-        circumstances(run, f"{clients.confirmed()} messages confirmed"),
+        circumstances(
+            run, f"{run.scheduled} scheduled messages confirmed, {run.retried} retries, {run.took_s:.0f} s until then"
+        ),
         "",
         *schedule_table(clients.history, run.places, run.faults, run.violations),
         "",
