@@ -184,8 +184,8 @@ def _spread(name: str, lags: Sequence[float]) -> dict[str, float]:
 
 def measure_publishing(cluster: Cluster, count: int) -> dict[str, float]:
     """The same messages in turn to queues in which they wait, and to queues that take the header for any other, in
-    which they are ready; and to the former with ids, by which they can be cancelled: CPU of each. Between two rounds the
-    nodes come to rest."""
+    which they are ready; and to the former with ids, by which they can be cancelled: CPU of each. Between two rounds
+    the nodes come to rest."""
     names = {
         kind: [f"{kind}-{each}" for each in range(QUEUES)] for kind in ("scheduled", "scheduled_with_id", "plain")
     }

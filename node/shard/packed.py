@@ -155,14 +155,14 @@ class Packed:
 
     ``size`` were packed, and ``count`` are there: of a stream, and where messages expire anywhere, some may have left
     before those in front of them. Then ``there`` has a 1 for each place in which one still is, and a 0 for the others;
-    else it is None. ``order`` has the deadlines and places of those that have a deadline, once that was asked for: the earliest
-    first, of the same deadline in order, so many ms after ``_order_from_ms``, and from ``_due`` on they are there.
-    ``soonest_ms`` is the earliest deadline (RULES X2).
+    else it is None. ``order`` has the deadlines and places of those that have a deadline, once that was asked for:
+    the earliest first, of the same deadline in order, so many ms after ``_order_from_ms``, and from ``_due`` on they
+    are there. ``soonest_ms`` is the earliest deadline (RULES X2).
     """
 
     __slots__ = (
-        "_columns", "_due", "_held", "_most_index", "_order_from_ms", "_with_ttl", "count", "order", "queue_ttl_ms", "size",
-        "soonest_ms", "there",
+        "_columns", "_due", "_held", "_most_index", "_order_from_ms", "_with_ttl", "count", "order", "queue_ttl_ms",
+        "size", "soonest_ms", "there",
     )  # fmt: skip
 
     def __init__(

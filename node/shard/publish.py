@@ -271,8 +271,8 @@ def apply_publish_later(state: State, position: int, end: int) -> int:
 
 
 def _schedule_one(state: State, position: int, end: int) -> int:
-    """Apply a PUBLISH_LATER whose message waits in one queue, as most do; where it ends. 0, and nothing is done, for any
-    other."""
+    """Apply a PUBLISH_LATER whose message waits in one queue, as most do; where it ends. 0, and nothing is done, for
+    any other."""
     data = state.data
     if data[position] != PUBLISH_LATER or data[position + 1] > AT or position + _LATER_BYTES > end:
         return 0

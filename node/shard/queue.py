@@ -243,8 +243,8 @@ class Queue(Counts):
 
     @property
     def is_between_shards(self) -> bool:
-        """Whether some of what is in it may be in another shard, or on its way from one: so what waits under an id can't
-        be told here."""
+        """Whether some of what is in it may be in another shard, or on its way from one: so what waits under an id
+        can't be told here."""
         moving = self.moving
         return moving is not None and (moving.target_shard != 0 or moving.source_shard != 0 or moving.returns)
 

@@ -4,8 +4,9 @@ While a message waits its ``enqueued_ms`` is its due time: from then on it count
 there (S3). What makes two messages with the same due time differ is where their contents stand in the log.
 
 The next ones are *young*: objects in a list, which is put in order when somebody asks for it. When there are many, the
-later half of them becomes a *run*: a line in order of time, packed but for its first messages. So any due time is put in
-its place by looking at the young alone, and a million that wait are a few hundred runs, about twenty bytes a message.
+later half of them becomes a *run*: a line in order of time, packed but for its first messages. So any due time is put
+in its place by looking at the young alone, and a million that wait are a few hundred runs, about twenty bytes a
+message.
 
 Of messages with an id a digest is kept (`node.shard.message_id`), 16 bytes. From the first look-up by an id on an index
 leads from digests to runs, so that one that waits among a million is found at once (S4): fifty bytes more. It is filled
@@ -57,9 +58,9 @@ class Schedule:
     those of the young. Of these the first, so many as are ``_ordered``, are in order; no other is due before
     ``_loose_ms``.
 
-    What is in the index: ``where`` has the run of the message with a key; of keys that several have, ``shared`` says how
-    many are in which run. ``named`` has how many of the young have a digest, None before the first look-up. Nothing but
-    speed depends on the index and on what is in order yet.
+    What is in the index: ``where`` has the run of the message with a key; of keys that several have, ``shared`` says
+    how many are in which run. ``named`` has how many of the young have a digest, None before the first look-up. Nothing
+    but speed depends on the index and on what is in order yet.
     """
 
     __slots__ = (

@@ -34,8 +34,8 @@ def _clock_ms(world: World) -> int:
 
 
 class Recurrer(Actor):
-    """Has some messages recur, and cancels some; from a time on it cancels all until none is left. Where their queue moves
-    it also publishes others in the place of some."""
+    """Has some messages recur, and cancels some; from a time on it cancels all until none is left. Where their queue
+    moves it also publishes others in the place of some."""
 
     def __init__(self, world: World, name: str, until_us: int) -> None:
         super().__init__(world, name)
@@ -92,9 +92,8 @@ class Recurrer(Actor):
         """One that is known to recur, if its queue moves: what was there before may still be on its way then."""
         if RECURRENT not in self.world.history.moved or self.random.random() < 0.5:
             return None
-        known = [
-            each for each in self.world.history.recurring.values() if each.outcome == CONFIRMED and each.cancelling_us < 0
-        ]
+        there = self.world.history.recurring.values()
+        known = [each for each in there if each.outcome == CONFIRMED and each.cancelling_us < 0]
         return self.random.choice(known) if known else None
 
     def _cancel(self, recurring: Recurring) -> None:
