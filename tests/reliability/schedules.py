@@ -158,7 +158,7 @@ class ScheduleConsumer(Consumer):
             now_us, self.queue, number, self._holder, message.redelivered, (), intact, acquired=acquired, failed=failed
         )
         clients.history.deliveries.append(attempt)
-        self._run.retried += acquired > 0
+        self._run.retried += acquired > 0 and self._place.retry is not None
         publish = clients.history.publishes.get(number)
         fault = fault_of_delay(message.properties, publish, self._place) if publish is not None else ""
         if fault:
