@@ -52,7 +52,7 @@ from bench.policy_spread import measure_changes
 from bench.rabbitmq_cluster import Rabbitmq
 from bench.rest import cpu_at_rest, settle
 from bench.retries import measure_retries
-from bench.scheduled import measure_deaths, measure_publishing, measure_scheduled
+from bench.scheduled import measure_deaths, measure_ids, measure_publishing, measure_scheduled
 from bench.silence import LongestSilence
 
 PARTS: Final = ("dead", "waiting", "scheduled", "retries", "leases", "policies")
@@ -349,6 +349,8 @@ def _scheduled(mayfly: Mayfly, waiting: int, due: int, burst: int) -> list[str]:
     """The rows of that part, each measured on nodes of its own."""
     with mayfly.three_nodes() as cluster:
         waits = show("MayflyMQ scheduled", measure_scheduled(cluster, waiting, due, burst))
+    with mayfly.three_nodes() as cluster:
+        waits |= show("MayflyMQ scheduled with ids", measure_ids(cluster, waiting))
     with mayfly.three_nodes() as cluster:
         publishing = show("MayflyMQ publishing", measure_publishing(cluster, waiting))
     deaths: list[dict[str, float]] = []

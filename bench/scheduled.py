@@ -54,7 +54,7 @@ def due_content(body: bytes, header: str, ms: int, message_id: str) -> bytes:
 
 
 def measure_scheduled(cluster: Cluster, count: int, due_count: int, burst: int) -> dict[str, float]:
-    """`count` messages with ids wait in 48 queues, due in one to ten hours; then `due_count` of the same queues are due
+    """`count` messages wait in 48 queues, due in one to ten hours; then `due_count` of the same queues are due
     over 20 s, and `burst` in one second, there and through a delayed exchange."""
     queues = [f"scheduled-{number}" for number in range(QUEUES)]
     with Pipeline(cluster.uris[0]) as client:
@@ -62,7 +62,7 @@ def measure_scheduled(cluster: Cluster, count: int, due_count: int, burst: int) 
     idle_before = cpu_at_rest(cluster)
     memory, cache = cluster.memory_bytes(), sum(cluster.metric("mayfly_entry_cache_bytes"))
     cpu_s, began = cluster.cpu_s(), time.monotonic()
-    publish_scheduled(cluster, queues, count, seed=7)
+    publish_scheduled(cluster, queues, count, seed=7, named=False)
     took_s, published_cpu_s = time.monotonic() - began, cluster.cpu_s() - cpu_s
     settle(cluster)
     grown = cluster.memory_bytes() - memory
@@ -82,6 +82,19 @@ def measure_scheduled(cluster: Cluster, count: int, due_count: int, burst: int) 
     _bind(cluster, targets)
     _, result["burst_exchange_s"] = _delivered(cluster, targets, burst, 1.0, EXCHANGE)
     return result
+
+
+def measure_ids(cluster: Cluster, count: int) -> dict[str, float]:
+    """Memory of as many that have ids."""
+    queues = [f"named-{number}" for number in range(QUEUES)]
+    with Pipeline(cluster.uris[0]) as client:
+        client.declare_all(queues, {"x-queue-type": "quorum", "x-allow-schedule": True})
+    settle(cluster)
+    memory, cache = cluster.memory_bytes(), sum(cluster.metric("mayfly_entry_cache_bytes"))
+    publish_scheduled(cluster, queues, count, seed=7)
+    settle(cluster)
+    cached = sum(cluster.metric("mayfly_entry_cache_bytes")) - cache
+    return {"bytes_per_named_message_node": (cluster.memory_bytes() - memory - cached) / count / NODES}
 
 
 def publish_scheduled(cluster: Cluster, queues: Sequence[str], count: int, seed: int, named: bool = True) -> None:

@@ -36,15 +36,13 @@ def place_from(due_ms: int, index: int, offset: int) -> int:
 
 class ScheduleRun(Line):
     """``digests``: those of the messages' ids (`node.shard.message_id`), one behind the other, in their order; zeros
-    for a message without one, and nothing at all if none has one. ``is_indexed``: its schedule finds them by an index.
-    """
+    for a message without one, and nothing at all if none has one."""
 
-    __slots__ = ("digests", "is_indexed")
+    __slots__ = ("digests",)
 
     def __init__(self, piece: int) -> None:
         super().__init__(piece)
         self.digests = NO_DIGEST
-        self.is_indexed = False
 
     def fill(self, messages: list[Message], digests: list[bytes]) -> None:
         """Be a run of these messages, which are in order and at least one."""

@@ -8,9 +8,8 @@ later half of them becomes a *run*: a line in order of time, packed but for its 
 in its place by looking at the young alone, and a million that wait are a few hundred runs, about twenty bytes a
 message.
 
-Of messages with an id a digest is kept (`node.shard.message_id`), 16 bytes. From the first look-up by an id on an index
-leads from digests to runs, so that one that waits among a million is found at once (S4): fifty bytes more. It is filled
-step by step, with some runs at each look-up; the digests of the others are gone through meanwhile.
+Of messages with an id a digest is kept (`node.shard.message_id`), 16 bytes, and an index leads from it to the run, so
+that one that waits among a million is found at once (S4): about a hundred bytes a message altogether.
 """
 
 from bisect import bisect_left, bisect_right
@@ -28,9 +27,8 @@ _SMALL: Final = 4
 NO_END: Final = 1 << 63
 """A time behind all others."""
 _FEW: Final = 16
-"""So many of the young are put in their places one by one; with more all are put in order together."""
-_INDEXED_AT_ONCE: Final = 4
-"""So many runs more are in the index with each look-up: a millisecond or two."""
+"""So many runs are put in order; to find the first of more all runs are gone through. So many of the young are put in
+their places one by one; with more all are put in order together."""
 _KEY_BYTES: Final = 8
 _KEY_SHIFT: Final = 4
 """60 bits of a digest are its key: a number that takes no more memory than it must."""
@@ -39,6 +37,10 @@ _KEY_SHIFT: Final = 4
 def key_of(digest: bytes) -> int:
     """Under what a message with this digest is in the index."""
     return int.from_bytes(digest[:_KEY_BYTES], "little") >> _KEY_SHIFT
+
+
+def _place_of_first(run: ScheduleRun) -> int:
+    return place_of(run.first())
 
 
 def _is_rising(places: list[int]) -> bool:
@@ -58,13 +60,13 @@ class Schedule:
     those of the young. Of these the first, so many as are ``_ordered``, are in order; no other is due before
     ``_loose_ms``.
 
-    What is in the index: ``where`` has the run of the message with a key; of keys that several have, ``shared`` says
-    how many are in which run. ``named`` has how many of the young have a digest, None before the first look-up. Nothing
-    but speed depends on the index and on what is in order yet.
+    The index: ``named`` has how many of the young have a digest, ``where`` the run of the message with a key; of keys
+    that several have, ``shared`` says how many are in which run. Nothing but speed depends on it, and on what is in
+    order yet.
     """
 
     __slots__ = (
-        "_digests", "_is_whole", "_loose_ms", "_ordered", "_young", "body_bytes", "count", "half", "named", "places",
+        "_digests", "_loose_ms", "_ordered", "_young", "body_bytes", "count", "half", "named", "places",
         "run_places", "runs", "shared", "where",
     )  # fmt: skip
 
@@ -80,9 +82,7 @@ class Schedule:
         self.run_places: list[int] = []
         self.where: dict[int, ScheduleRun] = {}
         self.shared: dict[int, dict[ScheduleRun, int]] = {}
-        self.named: dict[bytes, int] | None = None
-        self._is_whole = False
-        """Whether all runs are in the index."""
+        self.named: dict[bytes, int] = {}
         self.count = 0
         """How many wait."""
         self.body_bytes = 0
@@ -112,9 +112,8 @@ class Schedule:
         places.append(place)
         self._young.append(message)
         self._digests.append(digest)
-        named = self.named
-        if named is not None and digest:
-            named[digest] = named.get(digest, 0) + 1
+        if digest:
+            self.named[digest] = self.named.get(digest, 0) + 1
         self.count += 1
         self.body_bytes += message.body_length
         if len(places) >= 2 * self.half:
@@ -160,8 +159,6 @@ class Schedule:
     def _forget_young(self, digests: list[bytes]) -> None:
         """Young messages with these digests have left, or are in a run now."""
         named = self.named
-        if named is None:
-            return
         for digest in digests:
             if digest:
                 count = named[digest] - 1
@@ -173,7 +170,6 @@ class Schedule:
     def _note(self, digests: list[bytes], run: ScheduleRun) -> None:
         """The run, whose messages have these digests, is in the index from now on."""
         where, shared = self.where, self.shared
-        run.is_indexed = True
         for digest in digests:
             if not digest:
                 continue
@@ -188,8 +184,6 @@ class Schedule:
 
     def _forget(self, digests: list[bytes], run: ScheduleRun) -> None:
         """Messages with these digests have left the run."""
-        if not run.is_indexed:
-            return
         for digest in digests:
             if not digest:
                 continue
@@ -209,24 +203,6 @@ class Schedule:
                         self.where[key] = last
                         del self.shared[key]
 
-    def _begin_index(self) -> None:
-        """Somebody looks for an id: the young are in the index, and some more of the runs."""
-        if self.named is None:
-            named: dict[bytes, int] = {}
-            for digest in self._digests:
-                if digest:
-                    named[digest] = named.get(digest, 0) + 1
-            self.named = named
-        if self._is_whole:
-            return
-        left = _INDEXED_AT_ONCE
-        for run in self.runs:
-            if not run.is_indexed:
-                if not left:
-                    return
-                left -= 1
-                self._note(run.digest_list(), run)
-        self._is_whole = True
     def _make_run(self) -> None:
         """The later half of the young becomes a run, with what little is left of others."""
         self._put_in_order()
@@ -260,7 +236,7 @@ class Schedule:
             digests = [digests[each] for each in order]
         run = run_of(messages, digests, half)
         self._enter(run)
-        if self.named is not None:
+        if run.digests:
             self._note(digests, run)
 
     def _enter(self, run: ScheduleRun) -> None:
@@ -357,10 +333,10 @@ class Schedule:
     def remove(self, digest: bytes, most: int) -> list[Message]:
         """At most so many messages with this digest leave; in order of due times if they are all of them."""
         removed: list[Message] = []
-        if self._is_young(digest):
+        if digest in self.named:
             self._remove_young(digest, most, removed)
         if len(removed) < most:
-            for run in self._runs_of(digest, most):
+            for run in self._runs_of(digest, self._holders(digest), most):
                 self._remove_from_run(run, digest, most - len(removed), removed)
                 if len(removed) == most:
                     break
@@ -370,25 +346,23 @@ class Schedule:
         removed.sort(key=place_of)
         return removed
 
-    def _is_young(self, digest: bytes) -> bool:
-        """Whether a young one has this digest."""
-        self._begin_index()
-        return self.named is not None and digest in self.named
-
-    def _runs_of(self, digest: bytes, most: int) -> list[ScheduleRun]:
-        """The first runs in which there are messages with this digest, in order; at most so many."""
-        self._begin_index()
+    def _holders(self, digest: bytes) -> dict[ScheduleRun, int]:
+        """In which runs messages with this digest are, or with another one with the same key, and how many."""
         key = key_of(digest)
         holders = self.shared.get(key)
-        if self._is_whole and holders is None:
-            run = self.where.get(key)
-            return [run] if run is not None and run.places_of(digest, 1) else []
-        alone = self.where.get(key)
+        if holders is not None:
+            return holders
+        return {self.where[key]: 1} if key in self.where else {}
+
+    def _runs_of(self, digest: bytes, holders: dict[ScheduleRun, int], most: int) -> list[ScheduleRun]:
+        """The first of these runs in which there are messages with this digest, in order; ``most`` and maybe a few."""
         runs: list[ScheduleRun] = []
+        if len(holders) <= _FEW:
+            runs = list(holders)
+            runs.sort(key=_place_of_first)
+            return runs
         for run in self.runs:
-            if run.is_indexed and run is not alone and (holders is None or run not in holders):
-                continue
-            if run.places_of(digest, 1):
+            if run in holders and run.places_of(digest, 1):
                 runs.append(run)
                 if len(runs) == most:
                     break
@@ -419,33 +393,28 @@ class Schedule:
             self._enter(run)
 
     def has_more(self, digest: bytes, than: int) -> bool:
-        """Whether more wait with this digest."""
-        count = 0
-        if self._is_young(digest) and self.named is not None:
-            count = self.named[digest]
-        if count <= than:
-            for run in self._runs_of(digest, than + 1):
-                count += len(run.places_of(digest, than + 1))
-                if count > than:
-                    break
-        return count > than
+        """Whether more wait with this digest. Others with the same key count too: who finds such has tried 2^30."""
+        holders = self._holders(digest)
+        return len(holders) > than or self.named.get(digest, 0) + sum(holders.values()) > than
 
     def has(self, digest: bytes) -> bool:
         """Whether a message with this digest waits."""
-        return self._is_young(digest) or bool(self._runs_of(digest, 1))
+        if digest in self.named:
+            return True
+        return any(run.places_of(digest, 1) for run in self._runs_of(digest, self._holders(digest), 1))
 
     def find(self, digest: bytes, most: int, place: int = -1, until_ms: int = NO_END) -> list[Message]:
         """At most so many messages with this digest that stand behind a ``place_of`` and are due until then, in order;
         they stay."""
         found: list[Message] = []
-        if self._is_young(digest):
+        if digest in self.named:
             self._put_in_order()
             start = bisect_right(self.places, place)
             found = [
                 self._young[number] for number in range(start, len(self._young)) if self._digests[number] == digest
             ]
             del found[most:]
-        for run in self._runs_of(digest, len(self.runs)):
+        for run in self._runs_of(digest, self._holders(digest), len(self.runs)):
             first = place_of(run.first())
             if first >> TIME_SHIFT > until_ms or (len(found) >= most and place_of(found[most - 1]) < first):
                 break
@@ -533,6 +502,9 @@ class Schedule:
     def restore_young(self, young: list[Message], digests: bytes, body_bytes: int) -> None:
         """Begin to be what a snapshot says; its runs follow."""
         self._be_young(young, split(digests, len(young)))
+        for digest in self._digests:
+            if digest:
+                self.named[digest] = self.named.get(digest, 0) + 1
         self.count = len(young)
         self.body_bytes = body_bytes
 
@@ -542,3 +514,5 @@ class Schedule:
         self.run_places.append(place_of(run.first()))
         self.count += run.count()
         self.body_bytes += body_bytes
+        if run.digests:
+            self._note(run.digest_list(), run)
