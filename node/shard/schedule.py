@@ -257,6 +257,8 @@ class Schedule:
     def take(self, until_ms: int, most: int, digests: list[bytes] | None = None) -> list[Message]:
         """The first ones, at most so many, that are due then; they leave. Their ids' digests go into ``digests``."""
         taken: list[Message] = []
+        if not self.count or self.next_due_ms() > until_ms:
+            return taken  # After every entry somebody asks.
         self._put_in_order()
         while len(taken) < most:
             left = most - len(taken)
