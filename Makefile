@@ -45,6 +45,9 @@ WRITE ?=
 # the faults end; none: 200 000. For `make chaos-redrive`: how many move; none: a million, over KILLS faults.
 MESSAGES ?=
 KILLS ?= 20
+# Besides for `make chaos-schedules`: how many faults at least, and messages per second while all is well.
+HITS ?= 40
+RATE ?= 900
 # For `make power-cuts` and `make damage`: so many times.
 CUTS ?= 20
 FLIPS ?= 20
@@ -64,9 +67,8 @@ SECONDS ?=
 TOTALS := docs/measurements/totals.json
 
 .PHONY: run test check compiled-tests uncompiled-tests lint bench bench-latency bench-expiry bench-growth bench-long-queue \
-	bench-streams bench-mixed bench-recovery bench-long-run bench-floor \
-	profile soak specifications fuzz fuzz-coverage chaos chaos-deadletters chaos-schedules chaos-redrive chaos-streams chaos-jepsen power-cuts damage golden interop setup \
-	long-line \
+	bench-schedules bench-streams bench-mixed bench-recovery bench-long-run bench-floor \
+	profile soak specifications fuzz fuzz-coverage chaos chaos-deadletters chaos-schedules chaos-redrive chaos-streams chaos-jepsen power-cuts damage golden interop long-line setup \
 	wheel lock image test-failover test-upgrade \
 	test-systemd test-compose test-k8s clean
 
@@ -124,6 +126,11 @@ bench-expiry: $(INSTALLED)
 	$(BIN)/python -P bench/expiry.py $(if $(filter-out 0,$(QUICK)),--divide-by 10) \
 		$(if $(filter-out 0,$(WRITE)),--write docs/measurements/expiry.md) $(ARGUMENTS)
 
+# Of these, messages that wait for their time or expire anywhere, with their aims: about eight minutes.
+bench-schedules: $(INSTALLED)
+	$(BIN)/python -P bench/expiry.py --only scheduled --alone $(if $(filter-out 0,$(QUICK)),--divide-by 10) \
+		$(if $(filter-out 0,$(WRITE)),--write docs/measurements/expiry.md) $(ARGUMENTS)
+
 # Cost against size, queues, connections, consumers, bindings, backlog, shards and nodes: figures, curves and tables in
 # docs/measurements/growth. ONLY=size,backlog measures these alone and keeps the others; QUICK=1 takes few points.
 bench-growth: $(INSTALLED)
@@ -157,9 +164,10 @@ chaos-deadletters: $(INSTALLED)
 	$(BIN)/python -P tests/reliability/run_chaos.py --dead-letters $(or $(MESSAGES),200000) $(CHAOS_NODES) $(if $(FAULTS),--faults $(FAULTS)) \
 		$(if $(filter-out 0,$(WRITE)),--write docs/measurements/reliability.md --totals $(TOTALS)) $(ARGUMENTS)
 
-# The same faults while messages wait for their time and for retries, and some are cancelled.
+# The same faults while messages wait for their time and for retries, and some are cancelled: MESSAGES of both kinds.
+# MESSAGES=5000 HITS=3 for a short run.
 chaos-schedules: $(INSTALLED)
-	$(BIN)/python -P tests/reliability/run_chaos.py --schedules $(or $(MESSAGES),200000) $(CHAOS_NODES) $(if $(FAULTS),--faults $(FAULTS)) \
+	$(BIN)/python -P tests/reliability/run_chaos.py --schedules $(or $(MESSAGES),200000) --hits $(HITS) --rate $(RATE) $(CHAOS_NODES) $(if $(FAULTS),--faults $(FAULTS)) \
 		$(if $(filter-out 0,$(WRITE)),--write docs/measurements/reliability.md --totals $(TOTALS)) $(ARGUMENTS)
 
 # A million dead messages are redriven while nodes are killed: each has to come back once, in order, at the rate. Takes

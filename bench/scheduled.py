@@ -44,16 +44,17 @@ _LAG: Final = re.compile(
 
 
 def due_content(body: bytes, header: str, ms: int, message_id: str) -> bytes:
-    """A message with `x-deliver-at` or `x-delay`."""
+    """A message with `x-deliver-at` or `x-delay`; with an id unless that is empty."""
     name = header.encode()
-    return with_properties(body, headers=bytes((len(name),)) + name + b"l" + _HEADER.pack(ms), message_id=message_id)
+    headers = bytes((len(name),)) + name + b"l" + _HEADER.pack(ms)
+    return with_properties(body, headers=headers, message_id=message_id)
 
 
 # ---------------------------------------------------------------------- what waits
 
 
 def measure_scheduled(cluster: Cluster, count: int, due_count: int, burst: int) -> dict[str, float]:
-    """`count` messages with ids wait in 48 queues, due in one to ten hours; then `due_count` of the same queues are due
+    """`count` messages wait in 48 queues, due in one to ten hours; then `due_count` of the same queues are due
     over 20 s, and `burst` in one second, there and through a delayed exchange."""
     queues = [f"scheduled-{number}" for number in range(QUEUES)]
     with Pipeline(cluster.uris[0]) as client:
@@ -61,7 +62,7 @@ def measure_scheduled(cluster: Cluster, count: int, due_count: int, burst: int) 
     idle_before = cpu_at_rest(cluster)
     memory, cache = cluster.memory_bytes(), sum(cluster.metric("mayfly_entry_cache_bytes"))
     cpu_s, began = cluster.cpu_s(), time.monotonic()
-    publish_scheduled(cluster, queues, count, seed=7)
+    publish_scheduled(cluster, queues, count, seed=7, named=False)
     took_s, published_cpu_s = time.monotonic() - began, cluster.cpu_s() - cpu_s
     settle(cluster)
     grown = cluster.memory_bytes() - memory
@@ -83,8 +84,21 @@ def measure_scheduled(cluster: Cluster, count: int, due_count: int, burst: int) 
     return result
 
 
-def publish_scheduled(cluster: Cluster, queues: Sequence[str], count: int, seed: int) -> None:
-    """So many, each with an id, over all nodes."""
+def measure_ids(cluster: Cluster, count: int) -> dict[str, float]:
+    """Memory of as many that have ids."""
+    queues = [f"named-{number}" for number in range(QUEUES)]
+    with Pipeline(cluster.uris[0]) as client:
+        client.declare_all(queues, {"x-queue-type": "quorum", "x-allow-schedule": True})
+    settle(cluster)
+    memory, cache = cluster.memory_bytes(), sum(cluster.metric("mayfly_entry_cache_bytes"))
+    publish_scheduled(cluster, queues, count, seed=7)
+    settle(cluster)
+    cached = sum(cluster.metric("mayfly_entry_cache_bytes")) - cache
+    return {"bytes_per_named_message_node": (cluster.memory_bytes() - memory - cached) / count / NODES}
+
+
+def publish_scheduled(cluster: Cluster, queues: Sequence[str], count: int, seed: int, named: bool = True) -> None:
+    """So many, each with an id if they are `named`, over all nodes."""
     methods = [publish_method(queue) for queue in queues]
     now_ms = round(time.time() * 1000)
 
@@ -93,7 +107,9 @@ def publish_scheduled(cluster: Cluster, queues: Sequence[str], count: int, seed:
         own = methods[place::NODES]
         for number in range(place, count, NODES):
             due_ms = now_ms + chance.randrange(HOUR_S * 1000, 10 * HOUR_S * 1000)
-            yield own[number % len(own)] + due_content(BODY, "x-deliver-at", due_ms, f"{seed}-{number:08}")
+            yield own[number % len(own)] + due_content(
+                BODY, "x-deliver-at", due_ms, f"{seed}-{number:08}" if named else ""
+            )
 
     _publish_everywhere(cluster, messages)
 
@@ -181,21 +197,27 @@ def _spread(name: str, lags: Sequence[float]) -> dict[str, float]:
 
 def measure_publishing(cluster: Cluster, count: int) -> dict[str, float]:
     """The same messages in turn to queues in which they wait, and to queues that take the header for any other, in
-    which they are ready: CPU of each. Between two rounds the nodes come to rest."""
-    names = {"scheduled": [f"s-{each}" for each in range(QUEUES)], "plain": [f"p-{each}" for each in range(QUEUES)]}
+    which they are ready; and to the former with ids, by which they can be cancelled: CPU of each. Between two rounds
+    the nodes come to rest."""
+    names = {
+        kind: [f"{kind}-{each}" for each in range(QUEUES)] for kind in ("scheduled", "scheduled_with_id", "plain")
+    }
     with Pipeline(cluster.uris[0]) as client:
-        client.declare_all(names["scheduled"], {"x-queue-type": "quorum", "x-allow-schedule": True})
-        client.declare_all(names["plain"], {"x-queue-type": "quorum"})
+        for kind, queues in names.items():
+            allowed = {} if kind == "plain" else {"x-allow-schedule": True}
+            client.declare_all(queues, {"x-queue-type": "quorum", **allowed})
     each = max(1, count // ROUND_PART)
     spent = dict.fromkeys(names, 0.0)
     for number in range(ROUNDS):
         for kind, queues in names.items():
             settle(cluster)
             cpu_s = cluster.cpu_s()
-            publish_scheduled(cluster, queues, each, seed=100 + number)
+            publish_scheduled(cluster, queues, each, seed=100 + number, named=kind == "scheduled_with_id")
             spent[kind] += cluster.cpu_s() - cpu_s
     result = {f"{kind}_us": spent_s / ROUNDS / each * 1e6 for kind, spent_s in spent.items()}
-    return {**result, "ratio": spent["scheduled"] / spent["plain"]}
+    for kind, spent_s in spent.items():
+        result[f"{kind}_ratio"] = spent_s / spent["plain"]
+    return result
 
 
 # ---------------------------------------------------------------------- what expires anywhere

@@ -81,7 +81,8 @@ on the nodes of the plan alone, and the others are fed. 8: quorum queues have pr
 own for consumers; there are switches, and dialects of TTLs; messages of a queue, or of an exchange, may wait for their
 time; there are streams; large messages are in the log in pieces; vhosts are described, and global parameters kept.
 9: large dead letters travel and are in the log in pieces; queues may have a brake; records of journals are routed
-many at a time."""
+many at a time; a mirror may be of a stream in another cluster; what recurs is not taken by a queue that is on its way
+between shards."""
 
 LEVEL_SNAPSHOT_SAYS_LEVEL: Final = 2
 LEVEL_LEADER_LOCATORS: Final = 3
@@ -177,6 +178,10 @@ R4)."""
 
 LEVEL_UPSTREAMS: Final = 9
 """A mirror may be of a stream in another cluster: the catalog takes `x-upstream`."""
+
+LEVEL_RECURRING_IN_ORDER: Final = 9
+"""A publish that recurs is refused while its queue is on its way between shards (RULES S6): else what was published
+before it could arrive after it and take its place."""
 
 SHARD_SNAPSHOT_WITH_SPECIAL_ROWS: Final = 11
 """Of a shard's snapshot, where messages of a queue wait for their time, a queue is a stream, or is or was redriven:

@@ -53,12 +53,14 @@ def due_of(content: Content, now_ms: int) -> tuple[int, int] | None:
         recurring = _recurring(content, now_ms)
         if recurring is not None:
             return recurring
-    if _NAMES[0] not in header and _NAMES[1] not in header:
+    may_say_when, may_say_delay = _NAMES[0] in header, _NAMES[1] in header
+    if not may_say_when and not may_say_delay:
         return None
     table = content.headers_table()
     if table is None:
         return None
-    at, delay = table.get(DELIVER_AT), table.get(DELAY)
+    at = table.get(DELIVER_AT) if may_say_when else None
+    delay = table.get(DELAY) if may_say_delay else None
     if at is not None and delay is not None:
         raise _refused(f"{DELIVER_AT} and {DELAY} are both there: a message takes one of them")
     if delay is not None:

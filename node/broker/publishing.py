@@ -42,7 +42,14 @@ from mayfly.node.catalog.token_user import TokenUser
 from mayfly.node.content_header import EXPIRATION, FLAGS_AT, HEADERS, REPLY_TO, USER_ID
 from mayfly.node.dead_letter.publisher_headers import as_shown, as_stored
 from mayfly.node.limits import LARGE_PUBLISH_BYTES
-from mayfly.node.shard.commands import NO_TTL, encode_change_scheduled, encode_guard, encode_publish
+from mayfly.node.shard.commands import (
+    NO_TTL,
+    RECURRING,
+    RECURRING_ONE,
+    encode_change_scheduled,
+    encode_guard,
+    encode_publish,
+)
 from mayfly.node.shard.results import Published
 
 if TYPE_CHECKING:
@@ -320,10 +327,12 @@ class Publisher:
             self.transaction.publish(stored, returned, ttl_ms, routes.queues_of(route), due, stream_ttl_ms)
         elif not route.targets:
             self.send_returns([content])
+        recurs = due is not None and due[0] in (RECURRING, RECURRING_ONE)
         for target in () if self.transaction is not None else route.targets:
             self._traffic.node.routed += len(target.queue_ids)
             run = _run_to(target, runs)
-            run.guarded = run.guarded or target.guarded
+            # Its queue may be on its way, and refuse what recurs (RULES S6). Without confirms nobody could be told.
+            run.guarded = run.guarded or target.guarded or (recurs and self.confirms is not None)
             run.size_bytes += encode_content(run.parts, target.queue_ids, ttl_ms, stored, due, stream_ttl_ms)
             run.offsets.append(position)
         return True

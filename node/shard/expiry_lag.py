@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from typing import Final
 
-BOUNDS_MS: Final = (10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 15_000, 60_000, 600_000, 3_600_000)
+BOUNDS_MS: Final = (10, 25, 50, 100, 250, 300, 500, 1000, 2500, 5000, 15_000, 60_000, 600_000, 3_600_000)
 """Upper ends of the buckets, each in its bucket; the last bucket has no end."""
 
 

@@ -7,6 +7,7 @@ as the largest difference takes. So packed they are also written to snapshots.
 import struct
 import sys
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterable
 from itertools import compress, repeat
 from typing import Final
@@ -37,12 +38,15 @@ UNKNOWN: Final = -2
 _NOTHING: Final[list[Message]] = []
 """What is held of messages that are packed; never added to."""
 _NO_COLUMNS: Final[list[object]] = []
-_NO_ORDER: Final = array("I")
+_NO_ORDER: Final = array("Q")
 """That of all pieces of which nobody has asked for it; never changed."""
+_PLACE_BITS: Final = 20
+_PLACE: Final = (1 << _PLACE_BITS) - 1
 HELD_PIECES: Final = 16
 """So many pieces, of all lines of a process together, are held as they came until another one comes (`hold`)."""
 _HEAD: Final = struct.Struct("<qB")
 _TYPES: Final = {1: "B", 2: "H", 4: "I", 8: "Q"}
+_NUMBERS: Final = {1: struct.Struct("<B"), 2: struct.Struct("<H"), 4: struct.Struct("<I"), 8: struct.Struct("<Q")}
 _SWAP: Final = sys.byteorder == "big"
 
 
@@ -65,10 +69,11 @@ def numbers_of(messages: list[Message]) -> list[list[int]]:
 
 def pack_column(numbers: list[int]) -> object:
     """Numbers, at least one, as an int or as bytes; the same numbers always give the same."""
+    least = numbers[0]
+    if numbers.count(least) == len(numbers):
+        return least
     least = min(numbers)
     most = max(numbers) - least
-    if most == 0:
-        return least
     width = 1 if most < 1 << 8 else 2 if most < 1 << 16 else 4 if most < 1 << 32 else 8
     packed = array(_TYPES[width], [number - least for number in numbers])
     if _SWAP:
@@ -108,6 +113,18 @@ def raw_column(column: object, count: int) -> "tuple[int, array[int] | None]":
     return least, numbers
 
 
+def numbers_in(column: object, places: list[int]) -> list[int]:
+    """The numbers in these places of a ``pack_column``."""
+    if isinstance(column, int):
+        return [column] * len(places)
+    assert isinstance(column, bytes)
+    least: int
+    width: int
+    least, width = _HEAD.unpack_from(column)
+    number_at = _NUMBERS[width].unpack_from
+    return [least + number_at(column, _HEAD.size + width * place)[0] for place in places]
+
+
 def number_base(column: object) -> int:
     """The least number of a ``pack_column``."""
     if isinstance(column, int):
@@ -125,8 +142,8 @@ def number_in(column: object, place: int) -> int:
     least: int
     width: int
     least, width = _HEAD.unpack_from(column)
-    start = _HEAD.size + width * place
-    return least + int.from_bytes(column[start : start + width], "little")
+    number: int = _NUMBERS[width].unpack_from(column, _HEAD.size + width * place)[0]
+    return least + number
 
 
 class Packed:
@@ -138,13 +155,14 @@ class Packed:
 
     ``size`` were packed, and ``count`` are there: of a stream, and where messages expire anywhere, some may have left
     before those in front of them. Then ``there`` has a 1 for each place in which one still is, and a 0 for the others;
-    else it is None. ``order`` has the places of those that are there and have a deadline, the latest first, once that
-    was asked for, and ``soonest_ms`` is the earliest deadline (RULES X2). ``has_left``: it is in no line any more.
+    else it is None. ``order`` has the deadlines and places of those that have a deadline, once that was asked for:
+    the earliest first, of the same deadline in order, so many ms after ``_order_from_ms``, and from ``_due`` on they
+    are there. ``soonest_ms`` is the earliest deadline (RULES X2). ``has_left``: it is in no line any more.
     """
 
     __slots__ = (
-        "_columns", "_held", "_most_index", "_with_ttl", "count", "has_left", "order", "queue_ttl_ms", "size",
-        "soonest_ms", "there",
+        "_columns", "_due", "_held", "_most_index", "_order_from_ms", "_with_ttl", "count", "has_left", "order",
+        "queue_ttl_ms", "size", "soonest_ms", "there",
     )  # fmt: skip
 
     def __init__(
@@ -160,6 +178,8 @@ class Packed:
         self.count = size
         self.has_left = False
         self.order = _NO_ORDER
+        self._order_from_ms = 0
+        self._due = 0
         self.soonest_ms = UNKNOWN
         self._columns = columns
         self.queue_ttl_ms = queue_ttl_ms
@@ -348,23 +368,74 @@ class Packed:
             for enqueued_ms, ttl_ms in zip(list(self.column(ENQUEUED_MS)), list(self.column(TTL_MS)), strict=True)
         ]
 
-    def _deadline_at(self, place: int) -> int:
-        if self.queue_ttl_ms == AS_PACKED:
-            return self.at(DEADLINE_MS, place)
-        return deadline_ms(self.at(ENQUEUED_MS, place), self.at(TTL_MS, place), self.queue_ttl_ms)
+    def _put_in_order(self) -> None:
+        """Know the ``order``."""
+        deadlines = self._deadlines()
+        from_ms = min([ms for ms in deadlines if ms >= 0], default=0)
+        there = self.there
+        places: Iterable[int] = range(self.size) if there is None else compress(range(self.size), there)
+        order = [
+            ms - from_ms << _PLACE_BITS | place for ms, place in zip(deadlines, places, strict=True) if ms >= 0
+        ]
+        order.sort()
+        self.order = array("Q", order)
+        self._order_from_ms = from_ms
+        self._due = 0
 
-    def take_soonest(self) -> Message:
-        """The one with the earliest deadline, of several the one that came first, leaves. There must be one."""
+    def due_count(self, until_ms: int) -> int:
+        """How many of those that are there have a deadline that is not later."""
         if not self.order:
-            there = self.there
-            places = [place for place in range(self.size) if there is None or there[place]]
-            pairs = [(ms, place) for ms, place in zip(self._deadlines(), places, strict=True) if ms >= 0]
-            pairs.sort(reverse=True)
-            self.order = array("I", [place for _, place in pairs])
-        place = self.order.pop()
-        self.leave(place)
-        self.soonest_ms = self._deadline_at(self.order[-1]) if self.order else -1
-        return self.message(place)
+            self._put_in_order()
+        if until_ms < self._order_from_ms:
+            return 0
+        end = until_ms - self._order_from_ms + 1 << _PLACE_BITS
+        return bisect_left(self.order, end, self._due) - self._due
+
+    def take_soonest(self, count: int) -> list[Message]:
+        """The ones with the earliest deadlines, so many, leave: in the order of these, of the same one in their own.
+        There must be so many with one."""
+        if not self.order:
+            self._put_in_order()
+        order = self.order
+        stop = self._due + count
+        places = [each & _PLACE for each in order[self._due : stop]]
+        messages = self._messages_in(places)
+        if self.there is None:
+            self.there = bytearray(b"\1") * self.size
+        there = self.there
+        for place in places:
+            there[place] = 0
+        self.count -= count
+        self._with_ttl = -1
+        self._due = stop
+        self.soonest_ms = self._order_from_ms + (order[stop] >> _PLACE_BITS) if stop < len(order) else -1
+        return messages
+
+    def _messages_in(self, places: list[int]) -> list[Message]:
+        """Those in these places."""
+        columns = self.columns
+        indexes = numbers_in(columns[INDEX], places)
+        offsets = numbers_in(columns[OFFSET], places)
+        key_lengths = numbers_in(columns[2], places)
+        header_lengths = numbers_in(columns[3], places)
+        body_lengths = numbers_in(columns[BODY_LENGTH], places)
+        enqueued = numbers_in(columns[ENQUEUED_MS], places)
+        deadlines = numbers_in(columns[DEADLINE_MS], places)
+        delivery_counts = numbers_in(columns[DELIVERY_COUNT], places)
+        ttls = numbers_in(columns[TTL_MS], places)
+        priorities = numbers_in(columns[PRIORITY], places)
+        acquired_counts = numbers_in(columns[ACQUIRED_COUNT], places)
+        messages = [
+            Message(
+                indexes[n], offsets[n], key_lengths[n], header_lengths[n], body_lengths[n], enqueued[n], deadlines[n],
+                delivery_counts[n], ttls[n], priorities[n], acquired_counts[n],
+            )
+            for n in range(len(places))
+        ]
+        if self.queue_ttl_ms != AS_PACKED:
+            for message in messages:  # nobody else has seen them yet
+                message.deadline_ms = deadline_ms(message.enqueued_ms, message.ttl_ms, self.queue_ttl_ms)
+        return messages
 
     def timed(self) -> int:
         """How many have a deadline. It takes next to no time, but for the first time when only some have TTLs of their

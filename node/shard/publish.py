@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from struct import error as StructError  # noqa: N812  (it is an exception class)
 from typing import Final
 
-from mayfly.cluster.versions import LEVEL_SCHEDULES
+from mayfly.cluster.versions import LEVEL_RECURRING_IN_ORDER, LEVEL_SCHEDULES
 from mayfly.node.shard.commands import (
     AFTER,
+    AT,
     CHANGE_SCHEDULED,
     LIST_HEAD,
     NUMBER,
@@ -17,6 +18,7 @@ from mayfly.node.shard.commands import (
     PUBLISH_KEPT,
     PUBLISH_KEPT_HEAD,
     PUBLISH_LATER,
+    PUBLISH_LATER_HEAD,
     RECURRING,
     RECURRING_ONE,
     targets_at,
@@ -41,6 +43,7 @@ from mayfly.node.shard.stream_keys import StreamKeys, routing_key
 
 _HEAD_BYTES: Final = PUBLISH_HEAD.size
 _KEPT_BYTES: Final = PUBLISH_KEPT_HEAD.size
+_LATER_BYTES: Final = PUBLISH_LATER_HEAD.size
 _NO_LINE: Final = Line()
 _PUBLISHES: Final = (PUBLISH, PUBLISH_LATER, PUBLISH_KEPT)
 
@@ -266,7 +269,10 @@ def apply_publish_later(state: State, position: int, end: int) -> int:
     """
     data = state.data
     while position < end and data[position] in (PUBLISH_LATER, PUBLISH_KEPT):
-        after = _apply_kept(state, position, end) if data[position] == PUBLISH_KEPT else position
+        if data[position] == PUBLISH_KEPT:
+            after = _apply_kept(state, position, end)
+        else:
+            after = _schedule_one(state, position, end)
         position = after if after > position else _apply_one_later(state, position, end)
     return position
 
@@ -320,20 +326,38 @@ def _apply_kept(state: State, position: int, end: int) -> int:
     return position
 
 
+def _schedule_one(state: State, position: int, end: int) -> int:
+    """Apply a PUBLISH_LATER whose message waits in one queue, as most do; where it ends. 0, and nothing is done, for
+    any other."""
+    data = state.data
+    if data[position] != PUBLISH_LATER or data[position + 1] > AT or position + _LATER_BYTES > end:
+        return 0
+    _, form, key_length, extra, header_length, body_length, target, ttl_ms, asked_ms = PUBLISH_LATER_HEAD.unpack_from(
+        data, position
+    )
+    offset = position + _LATER_BYTES
+    stop: int = offset + key_length + header_length + body_length
+    due_ms: int = asked_ms if form == AT else state.time_ms + asked_ms
+    queue = state.queues.get(target)
+    if (
+        extra or stop > end or ttl_ms > MAX_NUMBER or asked_ms > MAX_NUMBER or queue is None or due_ms <= state.time_ms
+        or not queue.allows_schedule
+    ):  # fmt: skip
+        return 0
+    deadline_ms = NO_DEADLINE
+    if ttl_ms >= 0 or queue.ttl_ms >= 0:
+        deadline_ms = queue.deadline_ms(due_ms, ttl_ms)
+    state.schedule(
+        queue,
+        Message(state.index, offset, key_length, header_length, body_length, due_ms, deadline_ms, 0, ttl_ms),
+    )
+    state.retain(1)
+    return stop
+
+
 def _apply_one_later(state: State, position: int, end: int) -> int:
     one = OnePublish(state, position, end)
     _refuse_mirrors(state, one.queue_ids)
-    if len(one.queue_ids) == 1:
-        queue = state.queues.get(one.queue_ids[0])
-        content = one.content
-        due_ms = content.enqueued_ms
-        if queue is not None and due_ms > state.time_ms and queue.allows_schedule:
-            # As most do: nobody else needs the content.
-            if content.ttl_ms >= 0 or queue.ttl_ms >= 0:
-                content.deadline_ms = queue.deadline_ms(due_ms, content.ttl_ms)
-            state.schedule(queue, content)
-            state.retain(1)
-            return one.stop
     for queue_id in one.queue_ids:
         queue = state.queues.get(queue_id)
         if queue is None:
@@ -400,7 +424,8 @@ def apply_guarded(state: State, position: int, end: int, results: list[object]) 
 
 
 def _offer(state: State, queue_id: int, one: OnePublish) -> bool:
-    """Put the content into one queue; False if that is full and refuses it (RULES D2, D9), or a mirror (J4)."""
+    """Put the content into one queue; False if that is full and refuses it (RULES D2, D9), a mirror (J4), or on its way
+    between shards while the content recurs: what it would replace may arrive after it (S6)."""
     content = one.content
     queue = state.queues.get(queue_id)
     if queue is None:
@@ -408,6 +433,11 @@ def _offer(state: State, queue_id: int, one: OnePublish) -> bool:
         return True
     if queue.is_mirror:
         queue.refused += 1
+        return False
+    if (
+        one.mark != 0 and queue.is_between_shards and queue.allows_schedule
+        and state.level >= LEVEL_RECURRING_IN_ORDER
+    ):  # fmt: skip
         return False
     body_bytes = content.body_length
     waits = (content.enqueued_ms > state.time_ms or one.mark != 0) and queue.allows_schedule

@@ -266,6 +266,13 @@ class Queue(Counts):
         return self.brake is not None and self.brake.count > 0
 
     @property
+    def is_between_shards(self) -> bool:
+        """Whether some of what is in it may be in another shard, or on its way from one: so what waits under an id
+        can't be told here."""
+        moving = self.moving
+        return moving is not None and (moving.target_shard != 0 or moving.source_shard != 0 or moving.returns)
+
+    @property
     def holds_back(self) -> bool:
         """Whether nothing is to be delivered yet: it is on brake, or, with a single active consumer, what was delivered
         in the shard from which the queue has come is settled first."""

@@ -49,7 +49,7 @@ def due_at(state: State, form: int, due_ms: int) -> int:
 
 
 def _change(state: State, queue: Queue, digest: bytes, due_ms: int) -> int:
-    if queue.moving is not None and (queue.has_left or queue.is_arriving or queue.returns):
+    if queue.is_between_shards:
         return UNDECIDED
     most = 1 + state.change_budget
     if due_ms >= 0 and queue.has_more_named(digest, most):

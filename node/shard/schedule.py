@@ -3,9 +3,10 @@
 While a message waits its ``enqueued_ms`` is its due time: from then on it counts as enqueued, so its TTL counts from
 there (S3). What makes two messages with the same due time differ is where their contents stand in the log.
 
-The next ones are *young*: objects in a sorted list. When there are many, the later half of them becomes a *run*: a line
-in order of time, packed but for its first messages. So any due time is put in its place by looking at the young alone,
-and a million that wait are a few hundred runs, about twenty bytes a message.
+The next ones are *young*: objects in a list, which is put in order when somebody asks for it. When there are many, the
+later half of them becomes a *run*: a line in order of time, packed but for its first messages. So any due time is put
+in its place by looking at the young alone, and a million that wait are a few hundred runs, about twenty bytes a
+message.
 
 Of messages with an id a digest is kept (`node.shard.message_id`), 16 bytes, and an index leads from it to the run, so
 that one that waits among a million is found at once (S4): about a hundred bytes a message altogether.
@@ -26,7 +27,8 @@ _SMALL: Final = 4
 NO_END: Final = 1 << 63
 """A time behind all others."""
 _FEW: Final = 16
-"""So many runs are put in order; to find the first of more all runs are gone through."""
+"""So many runs are put in order; to find the first of more all runs are gone through. So many of the young are put in
+their places one by one; with more all are put in order together."""
 _KEY_BYTES: Final = 8
 _KEY_SHIFT: Final = 4
 """60 bits of a digest are its key: a number that takes no more memory than it must."""
@@ -37,78 +39,151 @@ def key_of(digest: bytes) -> int:
     return int.from_bytes(digest[:_KEY_BYTES], "little") >> _KEY_SHIFT
 
 
-def _take_one(holders: dict[ScheduleRun | None, int], run: ScheduleRun | None) -> None:
-    count = holders[run] - 1
-    if count:
-        holders[run] = count
-    else:
-        del holders[run]
-
-
 def _place_of_first(run: ScheduleRun) -> int:
     return place_of(run.first())
 
 
+def _is_rising(places: list[int]) -> bool:
+    """Whether each is greater than the one before."""
+    before = -1
+    for place in places:
+        if place <= before:
+            return False
+        before = place
+    return True
+
+
 class Schedule:
-    """The waiting messages of one queue: ``young`` and ``runs``, both in order, by the places of their first messages.
+    """The waiting messages of one queue: ``young``, and ``runs`` in order, by the places of their first messages.
 
     Where it is cut follows from what happened to it alone, so all replicas cut at the same places. ``digests`` are
-    those of the young. ``where`` is the index: the run of the message with a key, None for one that is young. Of keys
-    that several have, ``shared`` says how many are in which run, or young. Nothing but speed depends on the index.
+    those of the young. Of these the first, so many as are ``_ordered``, are in order; no other is due before
+    ``_loose_ms``.
+
+    The index: ``named`` has how many of the young have a digest, ``where`` the run of the message with a key; of keys
+    that several have, ``shared`` says how many are in which run. Nothing but speed depends on it, and on what is in
+    order yet.
     """
 
     __slots__ = (
-        "body_bytes", "count", "digests", "half", "places", "run_places", "runs", "shared", "where", "young",
+        "_digests", "_loose_ms", "_ordered", "_young", "body_bytes", "count", "half", "named", "places",
+        "run_places", "runs", "shared", "where",
     )  # fmt: skip
 
     def __init__(self, piece: int) -> None:
         """``piece``: at most so many are young; tests lower it."""
         self.half = max(1, piece // 2)
-        self.young: list[Message] = []
+        self._young: list[Message] = []
         self.places: list[int] = []
-        self.digests: list[bytes] = []
+        self._digests: list[bytes] = []
+        self._ordered = 0
+        self._loose_ms = NO_END
         self.runs: list[ScheduleRun] = []
         self.run_places: list[int] = []
-        self.where: dict[int, ScheduleRun | None] = {}
-        self.shared: dict[int, dict[ScheduleRun | None, int]] = {}
+        self.where: dict[int, ScheduleRun] = {}
+        self.shared: dict[int, dict[ScheduleRun, int]] = {}
+        self.named: dict[bytes, int] = {}
         self.count = 0
         """How many wait."""
         self.body_bytes = 0
         """Bytes of their bodies."""
 
+    @property
+    def young(self) -> list[Message]:
+        """The young, in order. Not to be changed."""
+        self._put_in_order()
+        return self._young
+
+    @property
+    def digests(self) -> list[bytes]:
+        """Those of the young, in their order. Not to be changed."""
+        self._put_in_order()
+        return self._digests
+
     def put(self, message: Message, digest: bytes = NO_DIGEST) -> None:
         """One more waits, until its ``enqueued_ms``; with the digest of its id it can be found."""
         place = place_of(message)
         places = self.places
-        if not places or place > places[-1]:
-            places.append(place)
-            self.young.append(message)
-            self.digests.append(digest)
-        else:
-            at = bisect_left(places, place)
-            places.insert(at, place)
-            self.young.insert(at, message)
-            self.digests.insert(at, digest)
+        due_ms = message.enqueued_ms
+        if self._ordered == len(places) and (not places or place > places[-1]):
+            self._ordered += 1
+        elif due_ms < self._loose_ms:
+            self._loose_ms = due_ms
+        places.append(place)
+        self._young.append(message)
+        self._digests.append(digest)
         if digest:
-            self._note(digest, None)
+            self.named[digest] = self.named.get(digest, 0) + 1
         self.count += 1
         self.body_bytes += message.body_length
         if len(places) >= 2 * self.half:
             self._make_run()
 
-    def _note(self, digest: bytes, run: ScheduleRun | None) -> None:
-        """A message with this digest is there, in a run or young."""
-        key = key_of(digest)
-        holders = self.shared.get(key)
-        if holders is None:
-            if key not in self.where:
-                self.where[key] = run
-                return
-            holders = self.shared[key] = {self.where.pop(key): 1}
-        holders[run] = holders.get(run, 0) + 1
+    def _put_in_order(self) -> None:
+        """The young are in order from now on. Of those in the same place the last that came is the first."""
+        places = self.places
+        ordered = self._ordered
+        if ordered == len(places):
+            return
+        self._ordered = len(places)
+        self._loose_ms = NO_END
+        if len(places) - ordered <= _FEW:
+            self._insert(ordered)
+            return
+        # By due times alone first, as floats, which are compared much faster than places.
+        due_ms: list[float] = [float(message.enqueued_ms) for message in self._young]
+        order = sorted(range(len(places)), key=due_ms.__getitem__)
+        arranged = [places[each] for each in order]
+        if not _is_rising(arranged):
+            order = list(range(len(places) - 1, ordered - 1, -1))
+            order += range(ordered)
+            order.sort(key=places.__getitem__)
+            arranged = [places[each] for each in order]
+        self.places = arranged
+        young, digests = self._young, self._digests
+        self._young = [young[each] for each in order]
+        self._digests = [digests[each] for each in order]
 
-    def _forget(self, digests: list[bytes], run: ScheduleRun | None) -> None:
-        """Messages with these digests have left the run, or the young."""
+    def _insert(self, ordered: int) -> None:
+        """Those of the young behind the first so many are put in their places one by one."""
+        places, young, digests = self.places, self._young, self._digests
+        for number in range(ordered, len(places)):
+            place = places.pop(number)
+            message = young.pop(number)
+            digest = digests.pop(number)
+            at = bisect_left(places, place, 0, number)
+            places.insert(at, place)
+            young.insert(at, message)
+            digests.insert(at, digest)
+
+    def _forget_young(self, digests: list[bytes]) -> None:
+        """Young messages with these digests have left, or are in a run now."""
+        named = self.named
+        for digest in digests:
+            if digest:
+                count = named[digest] - 1
+                if count:
+                    named[digest] = count
+                else:
+                    del named[digest]
+
+    def _note(self, digests: list[bytes], run: ScheduleRun) -> None:
+        """The run, whose messages have these digests, is in the index from now on."""
+        where, shared = self.where, self.shared
+        for digest in digests:
+            if not digest:
+                continue
+            key = key_of(digest)
+            if key in where:
+                shared[key] = {where.pop(key): 1}
+            elif key not in shared:
+                where[key] = run
+                continue
+            holders = shared[key]
+            holders[run] = holders.get(run, 0) + 1
+
+    def _forget(self, digests: list[bytes], run: ScheduleRun) -> None:
+        """Messages with these digests have left the run."""
         for digest in digests:
             if not digest:
                 continue
@@ -117,35 +192,28 @@ class Schedule:
             if holders is None:
                 del self.where[key]
                 continue
-            _take_one(holders, run)
+            count = holders[run] - 1
+            if count:
+                holders[run] = count
+            else:
+                del holders[run]
             if len(holders) == 1:
-                for last, count in holders.items():
-                    if count == 1:
+                for last, left in holders.items():
+                    if left == 1:
                         self.where[key] = last
                         del self.shared[key]
 
-    def _move(self, digests: list[bytes], before: ScheduleRun | None, run: ScheduleRun) -> None:
-        """Messages with these digests are in another run now."""
-        for digest in digests:
-            if not digest:
-                continue
-            key = key_of(digest)
-            holders = self.shared.get(key)
-            if holders is None:
-                self.where[key] = run
-            else:
-                _take_one(holders, before)
-                holders[run] = holders.get(run, 0) + 1
-
     def _make_run(self) -> None:
         """The later half of the young becomes a run, with what little is left of others."""
+        self._put_in_order()
         half = self.half
-        messages = self.young[half:]
-        digests = self.digests[half:]
-        moved: list[tuple[list[bytes], ScheduleRun | None]] = [(digests.copy(), None)]
-        del self.young[half:]
+        messages = self._young[half:]
+        digests = self._digests[half:]
+        del self._young[half:]
         del self.places[half:]
-        del self.digests[half:]
+        del self._digests[half:]
+        self._ordered = half
+        self._forget_young(digests)
         taken = 0
         number = 0
         while number < len(self.runs) and taken < half:
@@ -153,8 +221,9 @@ class Schedule:
             count = run.count()
             if count * _SMALL < half:
                 messages += run.live()
-                moved.append((run.digest_list(), run))
-                digests += moved[-1][0]
+                left = run.digest_list()
+                self._forget(left, run)
+                digests += left
                 taken += count
                 del self.runs[number]
                 del self.run_places[number]
@@ -168,8 +237,7 @@ class Schedule:
         run = run_of(messages, digests, half)
         self._enter(run)
         if run.digests:
-            for some, before in moved:
-                self._move(some, before, run)
+            self._note(digests, run)
 
     def _enter(self, run: ScheduleRun) -> None:
         place = place_of(run.first())
@@ -179,13 +247,19 @@ class Schedule:
 
     def next_due_ms(self) -> int:
         """When the first is due; NEVER when none waits."""
-        if self.run_places and (not self.places or self.run_places[0] < self.places[0]):
-            return self.run_places[0] >> TIME_SHIFT
-        return self.young[0].enqueued_ms if self.young else NEVER
+        due_ms = self._loose_ms
+        if self._ordered:
+            due_ms = min(due_ms, self._young[0].enqueued_ms)
+        if self.run_places:
+            due_ms = min(due_ms, self.run_places[0] >> TIME_SHIFT)
+        return due_ms if due_ms < NO_END else NEVER
 
     def take(self, until_ms: int, most: int, digests: list[bytes] | None = None) -> list[Message]:
         """The first ones, at most so many, that are due then; they leave. Their ids' digests go into ``digests``."""
         taken: list[Message] = []
+        if not self.count or self.next_due_ms() > until_ms:
+            return taken  # After every entry somebody asks.
+        self._put_in_order()
         while len(taken) < most:
             left = most - len(taken)
             if self.run_places and (not self.places or self.run_places[0] < self.places[0]):
@@ -201,7 +275,7 @@ class Schedule:
 
     def _take_young(self, until_ms: int, most: int, taken: list[Message], digests: list[bytes] | None) -> int:
         """How many of the young come next."""
-        young = self.young
+        young = self._young
         stop = min(most, len(young))
         if self.run_places:
             # Those at the same place, too: retries of what comes of one message that recurs may stand at one (S5, S6).
@@ -209,13 +283,14 @@ class Schedule:
         if stop and young[stop - 1].enqueued_ms > until_ms:
             stop = bisect_left(self.places, until_ms + 1 << TIME_SHIFT, 0, stop)
         taken += young[:stop]
-        left = self.digests[:stop]
-        self._forget(left, None)
+        left = self._digests[:stop]
+        self._forget_young(left)
         if digests is not None:
             digests += left
         del young[:stop]
         del self.places[:stop]
-        del self.digests[:stop]
+        del self._digests[:stop]
+        self._ordered -= stop
         return stop
 
     def _take_from_run(self, until_ms: int, most: int, taken: list[Message], digests: list[bytes] | None) -> int:
@@ -260,32 +335,32 @@ class Schedule:
     def remove(self, digest: bytes, most: int) -> list[Message]:
         """At most so many messages with this digest leave; in order of due times if they are all of them."""
         removed: list[Message] = []
-        holders = self._holders(digest)
-        if None in holders:
+        if digest in self.named:
             self._remove_young(digest, most, removed)
-        for run in self._runs_of(digest, holders, most):
-            if len(removed) == most:
-                break
-            self._remove_from_run(run, digest, most - len(removed), removed)
+        if len(removed) < most:
+            for run in self._runs_of(digest, self._holders(digest), most):
+                self._remove_from_run(run, digest, most - len(removed), removed)
+                if len(removed) == most:
+                    break
         self.count -= len(removed)
         for message in removed:
             self.body_bytes -= message.body_length
         removed.sort(key=place_of)
         return removed
 
-    def _holders(self, digest: bytes) -> dict[ScheduleRun | None, int]:
-        """Where messages with this digest are, or with another one with the same key; None stands for the young."""
+    def _holders(self, digest: bytes) -> dict[ScheduleRun, int]:
+        """In which runs messages with this digest are, or with another one with the same key, and how many."""
         key = key_of(digest)
         holders = self.shared.get(key)
         if holders is not None:
             return holders
         return {self.where[key]: 1} if key in self.where else {}
 
-    def _runs_of(self, digest: bytes, holders: dict[ScheduleRun | None, int], most: int) -> list[ScheduleRun]:
+    def _runs_of(self, digest: bytes, holders: dict[ScheduleRun, int], most: int) -> list[ScheduleRun]:
         """The first of these runs in which there are messages with this digest, in order; ``most`` and maybe a few."""
         runs: list[ScheduleRun] = []
         if len(holders) <= _FEW:
-            runs = [run for run in holders if run is not None]
+            runs = list(holders)
             runs.sort(key=_place_of_first)
             return runs
         for run in self.runs:
@@ -296,12 +371,14 @@ class Schedule:
         return runs
 
     def _remove_young(self, digest: bytes, most: int, removed: list[Message]) -> None:
-        numbers = [number for number, each in enumerate(self.digests) if each == digest][:most]
+        self._put_in_order()
+        numbers = [number for number, each in enumerate(self._digests) if each == digest][:most]
         for number in reversed(numbers):
-            removed.append(self.young.pop(number))
+            removed.append(self._young.pop(number))
             del self.places[number]
-            del self.digests[number]
-        self._forget([digest] * len(numbers), None)
+            del self._digests[number]
+        self._ordered = len(self.places)
+        self._forget_young([digest] * len(numbers))
 
     def _remove_from_run(self, run: ScheduleRun, digest: bytes, most: int, removed: list[Message]) -> None:
         places = run.places_of(digest, most)
@@ -320,25 +397,26 @@ class Schedule:
     def has_more(self, digest: bytes, than: int) -> bool:
         """Whether more wait with this digest. Others with the same key count too: who finds such has tried 2^30."""
         holders = self._holders(digest)
-        return len(holders) > than or sum(holders.values()) > than
+        return len(holders) > than or self.named.get(digest, 0) + sum(holders.values()) > than
 
     def has(self, digest: bytes) -> bool:
         """Whether a message with this digest waits."""
-        holders = self._holders(digest)
-        if None in holders and digest in self.digests:
+        if digest in self.named:
             return True
-        return any(run.places_of(digest, 1) for run in self._runs_of(digest, holders, 1))
+        return any(run.places_of(digest, 1) for run in self._runs_of(digest, self._holders(digest), 1))
 
     def find(self, digest: bytes, most: int, place: int = -1, until_ms: int = NO_END) -> list[Message]:
         """At most so many messages with this digest that stand behind a ``place_of`` and are due until then, in order;
         they stay."""
-        holders = self._holders(digest)
         found: list[Message] = []
-        if None in holders:
+        if digest in self.named:
+            self._put_in_order()
             start = bisect_right(self.places, place)
-            found = [self.young[number] for number in range(start, len(self.young)) if self.digests[number] == digest]
+            found = [
+                self._young[number] for number in range(start, len(self._young)) if self._digests[number] == digest
+            ]
             del found[most:]
-        for run in self._runs_of(digest, holders, len(self.runs)):
+        for run in self._runs_of(digest, self._holders(digest), len(self.runs)):
             first = place_of(run.first())
             if first >> TIME_SHIFT > until_ms or (len(found) >= most and place_of(found[most - 1]) < first):
                 break
@@ -349,8 +427,9 @@ class Schedule:
 
     def behind(self, place: int, until_ms: int, most: int) -> list[Message]:
         """At most so many of those that stand behind a ``place_of`` and are due until then, in order; they stay."""
+        self._put_in_order()
         start = bisect_right(self.places, place)
-        found = self.young[start : start + most]
+        found = self._young[start : start + most]
         for first, run in zip(self.run_places, self.runs, strict=True):
             if first >> TIME_SHIFT > until_ms or (len(found) >= most and place_of(found[most - 1]) < first):
                 break
@@ -358,6 +437,14 @@ class Schedule:
             found.sort(key=place_of)
             del found[most:]
         return [message for message in found if message.enqueued_ms <= until_ms]
+
+    def _be_young(self, messages: list[Message], digests: list[bytes]) -> None:
+        """These are the young from now on, in order."""
+        self._young = messages
+        self.places = [place_of(message) for message in messages]
+        self._digests = digests
+        self._ordered = len(messages)
+        self._loose_ms = NO_END
 
     def retime(self, queue_ttl_ms: int) -> None:
         """The deadlines of all are by this TTL of the queue from now on, -1 for none (RULES T12)."""
@@ -384,12 +471,10 @@ class Schedule:
 
     def restore_young(self, young: list[Message], digests: bytes, body_bytes: int) -> None:
         """Begin to be what a snapshot says; its runs follow."""
-        self.young = young
-        self.places = [place_of(message) for message in young]
-        self.digests = split(digests, len(young))
-        for digest in self.digests:
+        self._be_young(young, split(digests, len(young)))
+        for digest in self._digests:
             if digest:
-                self._note(digest, None)
+                self.named[digest] = self.named.get(digest, 0) + 1
         self.count = len(young)
         self.body_bytes = body_bytes
 
@@ -400,6 +485,4 @@ class Schedule:
         self.count += run.count()
         self.body_bytes += body_bytes
         if run.digests:
-            for digest in run.digest_list():
-                if digest:
-                    self._note(digest, run)
+            self._note(run.digest_list(), run)

@@ -348,9 +348,8 @@ class State:
             return message
         header_at = message.offset + message.key_length
         length = message.header_length
-        return message.with_priority(
-            place_of(self.data, header_at, length, queue.max_priority, queue.default_priority)
-        )
+        place = place_of(self.data, header_at, length, queue.max_priority, queue.default_priority)
+        return message.with_priority(place) if place else message
 
     def schedule(self, queue: Queue, message: Message) -> None:
         """One message of the current entry waits in a queue until its ``enqueued_ms`` (RULES S2); the caller retains

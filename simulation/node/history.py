@@ -88,6 +88,10 @@ class Recurring:
     """When it was asked first that it be cancelled."""
     cancelled_us: int = -1
     cancelled_ms: int = -1
+    key: int = 0
+    """Its message id, if that is another one's, whose place it takes; else 0."""
+    replaced_us: int = -1
+    """When the answer came that another one has taken its place."""
 
 
 @dataclass(slots=True)

@@ -18,6 +18,7 @@ from simulation.node.checker import Tolerance
 from simulation.node.membership import draw_changes, draw_growth
 from simulation.node.moves import DELAYING, Move, draw_moves
 from simulation.node.nodes import NodeProfile
+from simulation.node.recurring import RECURRENT
 from simulation.node.topology import ExchangePlan, QueuePlan, RunTopology
 
 SETUP_LIMIT_US = 16 * SECOND_US
@@ -196,6 +197,9 @@ def draw_moving(seed: int) -> NodeScenario:
     delaying = {name for name, exchange in scenario.topology.exchanges.items() if exchange.delays}
     queues = tuple(sorted({*scenario.topology.queues, *delaying} - {"removed"}))
     moves = draw_moves(seed, queues, profile.shards, timeline.chaos, timeline.calm)
+    if scenario.recurring:
+        more = draw_moves(seed, (RECURRENT,), profile.shards, timeline.chaos, timeline.calm)
+        moves = tuple(sorted((*moves, *more), key=lambda move: move.at_us))
     return replace(scenario, node_profile=profile, moves=moves)
 
 

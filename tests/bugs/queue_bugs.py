@@ -447,6 +447,14 @@ QUEUE_BUGS = [
         "assert",
     ),
     Bug(
+        "takes what recurs in a shard that its queue has left",
+        "node/shard/publish.py",
+        "        one.mark != 0 and queue.is_between_shards and",
+        "        False and",
+        "tests/node/shard/test_recurring.py::test_s6_what_is_published_in_the_old_shard_replaces_nothing_that_is_newer",
+        "assert",
+    ),
+    Bug(
         "has two recur under one id",
         "node/shard/recurring.py",
         "    for before in take_recurring(state, queue, digest):\n        state.release(before.index, 1)\n"

@@ -80,6 +80,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=20, help="of a run of redrives: so many faults at least")
     parser.add_argument("--per-second", type=int, default=0, help="of a run of redrives: its rate")
     parser.add_argument("--streams", type=int, default=0, metavar="MESSAGES")
+    parser.add_argument("--hits", type=int, default=0, help="faults at least, for --schedules")
     parser.add_argument("--cuts", type=int, default=0, help="losses of power, while messages expire")
     parser.add_argument("--damages", type=int, default=0, help="damages of a node's data, while messages expire")
     parser.add_argument("--between", default="0.5,5", help="seconds of calm between faults, least and most")
@@ -110,10 +111,10 @@ def main() -> None:
     hits = arguments.cuts or arguments.damages
     if arguments.schedules:
         run = waiting = ScheduleRun(
-            arguments.seed, 0, kinds, arguments.rate, nodes=arguments.nodes, moves=arguments.moves,
-            messages=arguments.schedules, between_s=(least_s, most_s),
+            arguments.seed, 0, kinds, arguments.rate, least_faults=arguments.hits, nodes=arguments.nodes,
+            moves=arguments.moves, messages=arguments.schedules, between_s=(least_s, most_s),
         )
-        begin(f"{waiting.messages} messages that wait", run, folder)
+        begin(f"{waiting.messages} messages that wait and as many retries", run, folder)
         carry_out_schedules(waiting, folder)
         text, target = report_schedules(waiting), "chaos-schedules"
     elif arguments.redrives:
@@ -238,7 +239,9 @@ def report_schedules(run: ScheduleRun) -> str:
     assert clients is not None
     since_due_s = (run.last_arrival_us - run.last_due_us) / 1e6
     lines = [
-        circumstances(run, f"{clients.confirmed()} messages confirmed"),
+        circumstances(
+            run, f"{run.scheduled} scheduled messages confirmed, {run.retried} retries, {run.took_s:.0f} s until then"
+        ),
         "",
         *schedule_table(clients.history, run.places, run.faults, run.violations),
         "",

@@ -62,7 +62,11 @@ class ScheduleRun(Run):
     """What is to be run, and what has come of it. `seconds` of its base means nothing here."""
 
     messages: int = 5_000
-    """So many are confirmed before the faults end."""
+    """So many that wait for their time are confirmed, and so many retries come, before the faults end."""
+    scheduled: int = 0
+    retried: int = 0
+    took_s: float = 0.0
+    """How long that took."""
     places: list[Place] = field(default_factory=list)
     last_due_us: int = 0
     """When the last message that was confirmed was due."""
@@ -76,8 +80,11 @@ class SchedulePublisher(Publisher):
     A cancel that nobody has decided about is asked for again, as it is documented.
     """
 
-    def __init__(self, clients: Clients, name: str, home: int, random: Random, place: Place, gap_s: float) -> None:
+    def __init__(
+        self, run: ScheduleRun, clients: Clients, name: str, home: int, random: Random, place: Place, gap_s: float
+    ) -> None:
         super().__init__(clients, name, home, random, place.queue, gap_s, SIZES)
+        self._run = run
         self._place = place
         self._to_cancel: list[tuple[int, int]] = []
         """When, and which message."""
@@ -123,9 +130,10 @@ class SchedulePublisher(Publisher):
         if isinstance(answered, Cancel):
             if not acknowledged:
                 heapq.heappush(self._to_cancel, (now_us + 200_000, answered.message_id))
-        elif answered is not None and answered.outcome == CONFIRMED and self.random.random() < CANCELLED_SHARE:
+        elif answered is not None and answered.outcome == CONFIRMED:
+            self._run.scheduled += self._place.retry is None
             due_us = answered.invoked_us + 1_000 * answered.delay_ms
-            if due_us > now_us:
+            if self.random.random() < CANCELLED_SHARE and due_us > now_us:
                 at_us = now_us + round((due_us - now_us) * self.random.uniform(0, 1 + TOO_LATE_SHARE))
                 heapq.heappush(self._to_cancel, (at_us, answered.message_id))
 
@@ -150,6 +158,7 @@ class ScheduleConsumer(Consumer):
             now_us, self.queue, number, self._holder, message.redelivered, (), intact, acquired=acquired, failed=failed
         )
         clients.history.deliveries.append(attempt)
+        self._run.retried += acquired > 0 and self._place.retry is not None
         publish = clients.history.publishes.get(number)
         fault = fault_of_delay(message.properties, publish, self._place) if publish is not None else ""
         if fault:
@@ -198,8 +207,10 @@ def _under_load(run: ScheduleRun, nodes: Nodes, around: Surroundings, say: bool)
     clients.begin(schedule_publishers(run, clients), schedule_consumers(run, clients))
     try:
         wait_for(lambda: len(clients.history.deliveries) > 100, "messages that were due")
-        is_enough = partial(_is_enough, run, clients)
+        is_enough = partial(_is_enough, run)
+        began_s = time.monotonic()
         hit_until(is_enough, run, nodes, around, clients, [place.queue for place in run.places], say)
+        run.took_s = time.monotonic() - began_s
         _calm(run, nodes, clients)
     except AssertionError as error:
         # What was not found may still be there: only a run that came to its end can be judged.
@@ -211,8 +222,8 @@ def _under_load(run: ScheduleRun, nodes: Nodes, around: Surroundings, say: bool)
         clients.end()
 
 
-def _is_enough(run: ScheduleRun, clients: Clients) -> bool:
-    return clients.confirmed() >= run.messages and run.is_hit_enough
+def _is_enough(run: ScheduleRun) -> bool:
+    return min(run.scheduled, run.retried) >= run.messages and run.is_hit_enough
 
 
 def declare_places(nodes: Nodes) -> list[Place]:
@@ -247,7 +258,7 @@ def schedule_publishers(run: ScheduleRun, clients: Clients) -> list[Publisher]:
     where = [(place, node) for place in run.places for node in sorted(clients.nodes)]
     return [
         SchedulePublisher(
-            clients, f"{place.queue} publisher {node}", node, Random(run.seed * 1_000 + number), place,
+            run, clients, f"{place.queue} publisher {node}", node, Random(run.seed * 1_000 + number), place,
             len(where) / run.rate,
         )
         for number, (place, node) in enumerate(where)

@@ -9,7 +9,7 @@ from simulation.simulator import Violation
 
 def check_recurring(history: History, tolerance: Tolerance) -> list[Violation]:
     """On the clock of their shard no more messages have come than there were times; no more come altogether than there
-    were times until the answer that it is cancelled; and in a calm cluster some do."""
+    were times until the answer that it is cancelled; in a calm cluster some do, and none that was replaced."""
     violations: list[Violation] = []
     came: dict[int, list[Occurrence]] = {message_id: [] for message_id in history.recurring}
     for occurrence in history.occurrences:
@@ -20,6 +20,7 @@ def check_recurring(history: History, tolerance: Tolerance) -> list[Violation]:
     for message_id, recurring in history.recurring.items():
         violations += _too_many(recurring, came[message_id])
         violations += _too_few(recurring, came[message_id], history.calm_us, tolerance)
+        violations += _replaced(recurring, came[message_id], history.calm_us, tolerance)
     return violations
 
 
@@ -39,6 +40,17 @@ def _too_many(recurring: Recurring, came: list[Occurrence]) -> list[Violation]:
             text = f"{name} came {len(first)} times, {times} of them before it was cancelled"
             return [Violation("S6 cancelled", text)]
     return []
+
+
+def _replaced(
+    recurring: Recurring, came: list[Occurrence], calm_us: int, tolerance: Tolerance
+) -> list[Violation]:
+    """Judged in a calm cluster: what had come of it before another one took its place may be given out until then."""
+    from_us = max(calm_us + (tolerance.settle_ms + tolerance.late_ms) * 1_000, recurring.replaced_us)
+    if recurring.replaced_us < 0 or not any(each.at_us >= from_us and not each.redelivered for each in came):
+        return []
+    text = f"message {recurring.message_id}, every {recurring.every_ms} ms, came though another one has taken its place"
+    return [Violation("S6 replaced", text)]
 
 
 def _too_few(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mayfly.cluster.versions import LEVEL_SCHEDULES, SHARD_SNAPSHOT_WITH_SPECIAL_ROWS
+from mayfly.cluster.versions import LEVEL_RECURRING_IN_ORDER, LEVEL_SCHEDULES, SHARD_SNAPSHOT_WITH_SPECIAL_ROWS
 from mayfly.node.shard import commands
 from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.message_id import digest_of
@@ -441,6 +441,52 @@ def test_s6_what_arrives_replaces_what_recurs_under_its_id() -> None:
     assert queue is not None and queue.schedule is not None
     (found,) = queue.schedule.behind(-1, 1 << 48, 9)
     assert shards.shards[2].body(found) == "third"
+
+
+def test_s6_what_is_published_in_the_old_shard_replaces_nothing_that_is_newer() -> None:
+    """S6: a node that has not heard of the move publishes there; it is told that its message is nowhere, and the one
+    that another node publishes in the new shard afterwards stays. In the old shard, in one that takes it back while
+    that goes on, and in none that the queue is in."""
+    shards = MovingShards()
+    shards.create(1, 1, allow_schedule=True)
+    for shard in (1, 2, 3):
+        shards.lead(shard, commands.encode_raise_level(LEVEL_RECURRING_IN_ORDER))
+
+    def publish(shard: int, body: str) -> list[int]:
+        (answer,) = shards.run(shard, commands.encode_guard(1), recurs("a", every_s=5, body=body))
+        assert isinstance(answer, Published)
+        return answer.refused
+
+    def bodies(shard: int) -> list[str]:
+        queue = shards.shards[shard].shard.queue(1)
+        assert queue is not None and queue.schedule is not None
+        return [shards.shards[shard].body(each) for each in queue.schedule.behind(-1, 1 << 48, 9)]
+
+    assert publish(1, "before") == []
+    shards.ask_to_move(1, 2)
+    shards.finish_moves()
+    assert publish(1, "first") == [0]
+    assert publish(2, "second") == []
+    shards.finish_moves()
+    assert bodies(2) == ["second"]
+    shards.ask_to_move(1, 1)
+    shards.lead_moves(2)
+    shards.send(None, 2)
+    assert publish(1, "while it returns") == publish(2, "when it has left") == [0]
+    shards.finish_moves()
+    assert bodies(1) == ["second"]
+    assert publish(1, "third") == []
+    assert bodies(1) == ["third"]
+
+
+def test_s6_below_its_level_a_queue_on_its_way_takes_what_recurs() -> None:
+    """C1: as the release before has it."""
+    shards = MovingShards()
+    shards.create(1, 1, allow_schedule=True)
+    shards.ask_to_move(1, 2)
+    shards.lead_moves(1)
+    (answer,) = shards.run(1, commands.encode_guard(1), recurs("a", every_s=5))
+    assert isinstance(answer, Published) and answer.refused == []
 
 
 @pytest.mark.parametrize(

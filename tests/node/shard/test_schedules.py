@@ -300,6 +300,42 @@ def test_s2_a_schedule_is_a_sorted_list(steps: list[tuple[str, object]], piece: 
         assert len(schedule.young) < max(2, piece)
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_s2_many_that_come_in_any_order_are_put_in_order(seed: int) -> None:
+    """S2: between two looks at them; of those in one place, as retries of what recurs may be, the last that came is the
+    first (C1)."""
+    rng = random.Random(seed)
+    schedule = Schedule(200)
+    naive: list[Message] = []
+    for number in range(700):
+        # Of one entry, and then again one of an entry before, due in the same few ms.
+        made = message(rng.randrange(0, 100) if seed % 2 else number, rng.randrange(1_000, 1_040))
+        made = made.with_priority(number)
+        schedule.put(made)
+        naive.insert(0, made)
+        if rng.random() < 0.01:
+            until_ms, most = rng.randrange(1_000, 1_010), rng.randrange(60)
+            naive.sort(key=place_of)
+            expected = [each for each in naive if each.enqueued_ms <= until_ms][:most]
+            del naive[: len(expected)]
+            found = schedule.take(until_ms, most)
+            assert list(map(place_of, found)) == list(map(place_of, expected))
+        naive.sort(key=place_of)
+        assert schedule.next_due_ms() == (naive[0].enqueued_ms if naive else -1)
+        if not schedule.runs and rng.random() < 0.03:
+            # Nothing was cut yet, and so what is behind what follows from how they came.
+            assert schedule.young == naive
+
+
+def test_s3_how_late_what_was_due_became_ready_is_counted(driver: Driver) -> None:
+    """S3: in the histogram of the metrics."""
+    driver.run(later("m", after_ms=1000), later("n", after_ms=1040))
+    driver.pass_ms(1050)
+    driver.tick()
+    lag = driver.shard.due_lag
+    assert (lag.by_bucket()[:4], sum(lag.by_bucket()), lag.sum_ms()) == ([1, 0, 1, 0], 2, 60)
+
+
 def test_few_that_are_left_are_put_together() -> None:
     """Runs that have nearly ended do not pile up: most messages are due soon, one of each hundred much later."""
     schedule = Schedule(64)
