@@ -176,6 +176,9 @@ LEVEL_NOTED_ROUTES: Final = 9
 """Shards take ROUTE_NOTED: decisions about records of journals among others, without what they have in common (RULES
 R4)."""
 
+LEVEL_FED_MARKS: Final = 9
+"""What nodes without a replica are told of a stream's marker says that it is one."""
+
 LEVEL_UPSTREAMS: Final = 9
 """A mirror may be of a stream in another cluster: the catalog takes `x-upstream`."""
 

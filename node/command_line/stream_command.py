@@ -75,7 +75,9 @@ def _tell(found: dict[str, Any], as_json: bool) -> None:
                     f"{each['next_offset']}, {each['lag']} behind, {each['unacknowledged']} unacknowledged"
                 )
             continue
-        if isinstance(value, dict):
+        if name == "upstream":
+            if value is None:
+                continue
             lag = "-" if value["lag"] is None else value["lag"]
             reason = f": {value['reason']}" if value["reason"] else ""
             whose = f"{value['stream']} of cluster {value['cluster']}"

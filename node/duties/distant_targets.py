@@ -94,11 +94,21 @@ class DistantTargets:
             target = self._targets[key] = _Target()
         target.is_wanted = True
         if now_ms - target.asked_ms >= ASK_AGAIN_MS:
-            leader = self._host.leader_of(shard)
-            if leader and leader != self._host.node:
-                target.asked_ms = now_ms
-                self._host.send_notice(leader, TARGET_ASKED, _ASKED.pack(*key, next_bytes), unordered=True)
+            self._ask(key, target, next_bytes, now_ms)
         return target.room
+
+    def ask_again(self, shard: int, queue: int, source: int, now_ms: int) -> None:
+        """See `DutyPort.ask_again`."""
+        key = (shard, queue, source)
+        target = self._targets.get(key)
+        if target is not None:
+            self._ask(key, target, 0, now_ms)
+
+    def _ask(self, key: tuple[int, int, int], target: _Target, next_bytes: int, now_ms: int) -> None:
+        leader = self._host.leader_of(key[0])
+        if leader and leader != self._host.node:
+            target.asked_ms = now_ms
+            self._host.send_notice(leader, TARGET_ASKED, _ASKED.pack(*key, next_bytes), unordered=True)
 
     def _forget(self, now_ms: int) -> None:
         """What nobody wanted to know since the last look is forgotten."""

@@ -28,6 +28,10 @@ class DutyPort(Protocol):
         """The highest sequence the target is known to have from `source`, 0 for none; -1 if it has no such queue."""
         ...
 
+    def ask_again(self, target_shard: int, queue: int, source: int) -> None:
+        """Something from `source` may have come to the target: let what is known of it be new soon."""
+        ...
+
     def room(self, target_shard: int, queue: int, source: int, next_bytes: int) -> Room:
         """How many messages and bytes of bodies the target is known to take now from `source`, large numbers for no
         limit (D8). The first has a body of `next_bytes`, which alone may be more than the limit."""

@@ -333,13 +333,19 @@ class ShardDuties:
                 return False
             is_here = journal.shard == self.shard.shard_id and self.shard.queue(journal.id) is not None
             route.settings, route.journal = settings, (0 if is_here else journal.shard, journal.id)
-        names, header = names_and_header_of(self._entry(death.message.index), death.message)
+        names, header = self._names_and_header(death.message)
         record = self._records.record(death, names, header)
         return route.add_record(record.exchange_and_key, record.header)
 
     def _is_large(self, message: Message) -> bool:
         """Whether its body is not written again when it is routed, and goes to other shards in pieces."""
         return self._large is not None and self._large.has(message)
+
+    def _names_and_header(self, message: Message) -> tuple[bytes, bytes]:
+        """Of what is to be noted: without the body, however large."""
+        if self._large is not None:
+            return self._large.names_and_header(message)
+        return names_and_header_of(self._entry(message.index), message)
 
     def _content(self, message: Message) -> commands.LetterContent:
         """The content of what is to be routed; of what is large without the body."""
@@ -390,7 +396,7 @@ class ShardDuties:
                     "parked" if outcome == commands.PARKED else "dropped",
                 )  # fmt: skip
             return commands.RouteDecision(death.sequence, outcome)
-        names, header = names_and_header_of(self._entry(death.message.index), death.message)
+        names, header = self._names_and_header(death.message)
         return self._routed(death, (journal,), self._records.record(death, names, header))
 
     def _tell_dropped(self, death: Death) -> None:
@@ -580,8 +586,8 @@ class ShardDuties:
                 size += message.content_length
                 if size >= TRANSFER_BYTES or len(items) >= DEAD_LETTERS_PER_ENTRY:
                     break
-            parts = self._encode(lane.target_queue, progress.sent + 1, items, now_ms)
-            self._port.transfer(progress.target_shard, b"".join(parts))
+            command = self._encode(lane.target_queue, progress.sent + 1, items, now_ms)
+            self._port.transfer(progress.target_shard, command)
             progress.sent += len(items)
 
     def _send_large(self, lane: Lane, progress: TargetProgress, message: Message, now_ms: int) -> None:
@@ -593,37 +599,40 @@ class ShardDuties:
             return
 
         def parts() -> list[bytes]:
-            return self._encode_contents(lane.target_queue, sequence, [(message, large.content(message))], now_ms)
+            content = large.content(message)
+            if item_kind(message) == LETTER and message.ttl_ms < 0:
+                return commands.transfer_parts(self._source, lane.target_queue, sequence, [content])
+            return commands.transfer_moved_parts(
+                self._source, lane.target_queue, sequence, self._clock(now_ms), [(message, content)]
+            )
 
         def applied() -> None:
             progress.large_was_applied(self._now_ms)
+            self._port.ask_again(progress.target_shard, lane.target_queue, self._source)
 
         if large.transfers.give(
             progress.target_shard, lane.target_queue, self._source, message.body_length, parts, applied, now_ms
         ):
             progress.sends_large(sequence)
 
-    def _encode(self, queue_id: int, first_sequence: int, items: list[Message], now_ms: int) -> list[bytes]:
-        """The command that brings these items of a lane to their queue, as parts."""
+    def _encode(self, queue_id: int, first_sequence: int, items: list[Message], now_ms: int) -> bytes:
+        """The command that brings these items of a lane to their queue."""
         if item_kind(items[0]) == MANIFEST:
-            return [self.shard.move_in(queue_id)]
-        contents: list[tuple[Message, commands.LetterContent]] = []
+            return self.shard.move_in(queue_id)
+        contents: list[commands.LetterContent] = []
         index, data = -1, b""
+        are_letters = True
         for item in items:
             # Many in a row stand in the same entry.
             if item.index != index:
                 index, data = item.index, self._entry(item.index)
-            contents.append((item, content_of(data, item)))
-        return self._encode_contents(queue_id, first_sequence, contents, now_ms)
-
-    def _encode_contents(
-        self, queue_id: int, first_sequence: int, items: list[tuple[Message, commands.LetterContent]], now_ms: int
-    ) -> list[bytes]:
-        """The same with their contents; the last part is the last body."""
-        if all(item_kind(item) == LETTER and item.ttl_ms < 0 for item, _ in items):
-            letters = [content for _, content in items]
-            return commands.transfer_parts(self._source, queue_id, first_sequence, letters)
-        return commands.transfer_moved_parts(self._source, queue_id, first_sequence, self._clock(now_ms), items)
+            contents.append(content_of(data, item))
+            if item_kind(item) != LETTER or item.ttl_ms >= 0:
+                are_letters = False
+        if are_letters:
+            return commands.encode_transfer(self._source, queue_id, first_sequence, contents)
+        moved = list(zip(items, contents, strict=True))
+        return commands.encode_transfer_moved(self._source, queue_id, first_sequence, self._clock(now_ms), moved)
 
     def _earlier_are_through(self, queue_id: int, manifest: int, left_ms: int, now_ms: int) -> bool:
         """Whether the queue, which left at that time of the shard's clock, can be made in its new shard: how long it

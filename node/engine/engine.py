@@ -18,6 +18,7 @@ from mayfly.cluster.host.settings import HostSettings
 from mayfly.cluster.log.batch import StoredGroup, WriteBatch
 from mayfly.cluster.log.group_log import EntryCache
 from mayfly.cluster.raft import Entry
+from mayfly.cluster.versions import LEVEL_FED_MARKS
 from mayfly.node import notice_kinds
 from mayfly.node.amqp.content import Content
 from mayfly.node.broker.access_counts import AccessCounts
@@ -73,7 +74,7 @@ class Engine:
         """Those that have a replica here."""
         self._catalog_machine = CatalogMachine(self.catalog, self._catalog_applied)
         parts = HostParts(
-            self._machine, self, ShardFeedCodec(), reader, cache, random, SESSION_LOST, trace, detail
+            self._machine, self, ShardFeedCodec(self._tells_marks), reader, cache, random, SESSION_LOST, trace, detail
         )
         self.host: Host = Host(host_settings, range(settings.shards + 1), parts, incarnation)
         port = QuietPort(
@@ -196,6 +197,9 @@ class Engine:
                 self.host.send_notice(peer, notice_kinds.COUNTS, news)
         self.flow.tick(now_ms)
         self.host.cache.drop_spent(self._is_spent)
+
+    def _tells_marks(self) -> bool:
+        return self.catalog.level >= LEVEL_FED_MARKS
 
     def _work(self, group: int) -> tuple[int, int]:
         shard = self.shards.get(group)
@@ -486,6 +490,11 @@ class Engine:
         if shard is None:
             return self.distant.received_up_to(target_shard, queue, source)
         return shard.received_up_to(queue, source)
+
+    def ask_again(self, target_shard: int, queue: int, source: int) -> None:
+        """See `DutyPort.ask_again`."""
+        if not is_transient(target_shard) and target_shard not in self.shards:
+            self.distant.ask_again(target_shard, queue, source, self._now_ms)
 
     def room(self, target_shard: int, queue: int, source: int, next_bytes: int) -> Room:
         """See `DutyPort.room`."""

@@ -19,6 +19,7 @@ import msgspec
 
 from mayfly.cluster.group.fed_entry import FedEntry, MalformedFeed
 from mayfly.cluster.group.sessions import SessionKey
+from mayfly.node.dead_letter.stream_content import header_of
 from mayfly.node.shard.effects import ConsumerCancelled, ConsumerMoved, Deliver
 from mayfly.node.shard.message import Message
 from mayfly.node.shard.results import GetResult
@@ -38,13 +39,16 @@ _decoder: Final = msgspec.msgpack.Decoder(list[list[Any]])
 
 
 class ShardFeedCodec:
-    """See `FeedCodec`. It has no state."""
+    """See `FeedCodec`. `tells_marks`: whether all nodes know that a message may have a mark."""
+
+    def __init__(self, tells_marks: Callable[[], bool]) -> None:
+        self._tells_marks = tells_marks
 
     def encode(
         self, entries: Sequence[FedEntry], payload: Callable[[int], bytes], most_bytes: int
     ) -> list[tuple[int, bytes]]:
         """See `FeedCodec.encode`."""
-        writing = _Writing(payload, most_bytes)
+        writing = _Writing(payload, most_bytes, self._tells_marks())
         for entry in entries:
             writing.entry(entry)
         return writing.finish()
@@ -102,8 +106,8 @@ def _read(item: list[Any], entry: FedEntry, unpacker: Unpacker, session: Session
 class _Writing:
     """Parts that are being made."""
 
-    def __init__(self, payload: Callable[[int], bytes], most_bytes: int) -> None:
-        self._packer: Packer = Packer(payload)
+    def __init__(self, payload: Callable[[int], bytes], most_bytes: int, tells_marks: bool) -> None:
+        self._packer: Packer = Packer(payload, header_of, tells_marks)
         self._most_bytes = most_bytes
         self._items: list[list[object]] = []
         self._ending = 0

@@ -21,7 +21,7 @@ NEVER: Final = -1
 
 class Brake:
     """``limit`` failures may be within ``window_ms``; the next one brakes. ``since_ms``: since when the queue
-    ``is_on`` brake.
+    ``is_on`` brake, 0 when it is not.
 
     ``starts`` and ``counts``: failures by runs that begin with one and last a piece of the window, the oldest first.
     A run leaves the window when its first failure does, so that the brake never counts what is older.
@@ -69,11 +69,13 @@ class Brake:
         if not self.is_on or self.count > self.limit:
             return False
         self.is_on = False
+        self.since_ms = 0
         return True
 
     def release(self) -> None:
         """It ends, and nothing has failed up to now."""
         self.is_on = False
+        self.since_ms = 0
         self.starts.clear()
         self.counts.clear()
         self.count = 0
@@ -91,7 +93,7 @@ class Brake:
 
     def row(self, before_ms: int = 0) -> list[int]:
         """For a snapshot; for another shard with ``before_ms``, the clock of this one: times are before that."""
-        numbers = [int(self.is_on), self.since_ms - before_ms]
+        numbers = [int(self.is_on), self.since_ms - before_ms if self.is_on else 0]
         for start_ms, count in zip(self.starts, self.counts, strict=True):
             numbers += (start_ms - before_ms, count)
         return numbers
@@ -101,7 +103,7 @@ class Brake:
         try:
             is_on, since_ms, *runs = row
             self.is_on = is_on == 1
-            self.since_ms = since_ms + now_ms
+            self.since_ms = int(since_ms) + now_ms if self.is_on else int(since_ms)
             self.starts = [start_ms + now_ms for start_ms in runs[::2]]
             self.counts = [int(count) for count in runs[1::2]]
             self.count = sum(self.counts)

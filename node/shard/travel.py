@@ -1,7 +1,8 @@
 """Answers and effects on their way to another node: as lists of numbers and words, with their contents beside them.
 
     message   [offset in the contents, key length, header length, body length, enqueued_ms, deadline_ms,
-               acquired count, ttl_ms, delivery count]
+               acquired count, ttl_ms, delivery count]; behind it, where the other node knows it, the mark of a marker
+               of a stream
 """
 
 from collections.abc import Callable, Sequence
@@ -49,9 +50,15 @@ class MalformedTravel(ValueError):
 class Packer:
     """Answers and messages for one other node; contents gather until `take`."""
 
-    def __init__(self, entry: Callable[[int], bytes]) -> None:
-        """`entry(index)` gives the payload that a message refers to."""
+    def __init__(
+        self, entry: Callable[[int], bytes], header_of: Callable[[Message, bytes], bytes] | None = None,
+        tells_marks: bool = False,
+    ) -> None:
+        """`entry(index)` gives the payload that a message refers to. `header_of` makes the header of a marker of a
+        stream, which has none in the log. `tells_marks`: the other node knows that there may be a mark."""
         self._entry = entry
+        self._header_of = header_of
+        self._tells_marks = tells_marks
         self._contents: list[bytes] = []
         self.size_bytes: int = 0
         """Of the contents that have gathered."""
@@ -63,6 +70,8 @@ class Packer:
 
     def message(self, message: Message) -> list[int]:
         """A message, and its content among the contents."""
+        if not message.header_length and message.marker_reason and self._header_of is not None:
+            return self._marker(message, self._header_of(message, self._entry(message.index)))
         offset = self.size_bytes
         length = message.content_length
         self._contents.append(self._entry(message.index)[message.offset : message.offset + length])
@@ -71,6 +80,18 @@ class Packer:
             offset, message.key_length, message.header_length, message.body_length, message.enqueued_ms,
             message.deadline_ms, message.acquired_count, message.ttl_ms, message.delivery_count,
         ]  # fmt: skip
+
+    def _marker(self, message: Message, header: bytes) -> list[int]:
+        """A marker of a stream (RULES J3), with the header that it has for consumers."""
+        offset = self.size_bytes
+        names = self._entry(message.index)[message.offset : message.offset + message.key_length]
+        self._contents += (names, header)
+        self.size_bytes += len(names) + len(header)
+        fields = [
+            offset, message.key_length, len(header), 0, message.enqueued_ms, message.deadline_ms,
+            message.acquired_count, message.ttl_ms, message.delivery_count,
+        ]  # fmt: skip
+        return [*fields, message.priority] if self._tells_marks else fields
 
     def result(self, result: object) -> list[object]:
         """An answer."""
@@ -119,12 +140,13 @@ class Unpacker:
 
     def message(self, fields: Sequence[int]) -> Message:
         """Raises MalformedTravel, TypeError or ValueError."""
-        offset, key, header, body, enqueued_ms, deadline_ms, acquired, ttl_ms, delivered = fields
+        offset, key, header, body, enqueued_ms, deadline_ms, acquired, ttl_ms, delivered, *mark = fields
         start = self._base + offset
         if min(offset, key, header, body) < 0 or start + key + header + body > len(self._payload):
             raise MalformedTravel("a message reaches past its payload")
         return Message(
-            self._index, start, key, header, body, enqueued_ms, deadline_ms, delivered, ttl_ms, acquired_count=acquired
+            self._index, start, key, header, body, enqueued_ms, deadline_ms, delivered, ttl_ms,
+            mark[0] if mark else 0, acquired,
         )
 
     def result(self, item: Sequence[Any]) -> object:

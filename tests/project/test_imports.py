@@ -67,8 +67,8 @@ FOLDERS: Final[dict[str, Folder]] = {
         PURE,
         (
             *("cluster/group", "cluster/host", "cluster/log", "cluster/raft"),
-            *("node/amqp", "node/broker", "node/catalog", "node/duties", "node/membership", "node/shard"),
-            "node/transient",
+            *("node/amqp", "node/broker", "node/catalog", "node/dead_letter", "node/duties", "node/membership"),
+            *("node/shard", "node/transient"),
         ),
     ),
     "node/settings": Folder(SHELL, ("node/broker", "node/oauth")),

@@ -213,6 +213,9 @@ class DirectCluster:
         """See `DutyPort.received_up_to`."""
         return self.shards[target_shard].shard.received_up_to(queue, source)
 
+    def ask_again(self, target_shard: int, queue: int, source: int) -> None:
+        """See `DutyPort.ask_again`."""
+
     def room(self, target_shard: int, queue: int, source: int, next_bytes: int) -> Room:
         """See `DutyPort.room`."""
         return self.shards[target_shard].shard.room(queue, next_bytes)

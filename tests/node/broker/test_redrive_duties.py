@@ -127,6 +127,8 @@ class Leader:
     def received_up_to(self, target_shard: int, queue: int, source: int) -> int:
         return 0
 
+    def ask_again(self, target_shard: int, queue: int, source: int) -> None: ...
+
     def room(self, target_shard: int, queue: int, source: int, next_bytes: int) -> Room:
         return ANY_ROOM
 

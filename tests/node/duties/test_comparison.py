@@ -232,6 +232,8 @@ class Port:
     def received_up_to(self, target_shard: int, queue: int, source: int) -> int:
         return -1
 
+    def ask_again(self, target_shard: int, queue: int, source: int) -> None: ...
+
     def room(self, target_shard: int, queue: int, source: int, next_bytes: int) -> Room:
         raise LookupError(queue)
 

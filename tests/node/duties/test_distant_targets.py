@@ -71,3 +71,17 @@ def test_d6_j4_what_nobody_wants_to_know_any_more_is_forgotten() -> None:
         distant.targets.room(distant.shard(), distant.queue, SOURCE + distant.brokers.now_ms, 0, distant.brokers.now_ms)
     assert 5 < len(distant.targets._targets) <= 5 + 4
     assert distant.known(5) == 5
+
+
+def test_d7_what_may_have_come_is_asked_for_at_once() -> None:
+    distant = Distant()
+    distant.look(1)
+    distant.pass_ms(2 * ASK_AGAIN_MS)
+    target = distant.targets._targets[(distant.shard(), distant.queue, SOURCE)]
+    distant.look(1)
+    distant.pass_ms(ASK_AGAIN_MS // 2)
+    asked_ms = target.asked_ms
+    distant.look(1)
+    assert target.asked_ms == asked_ms, "it was asked a moment ago"
+    distant.engine.ask_again(distant.shard(), distant.queue, SOURCE)
+    assert target.asked_ms > asked_ms

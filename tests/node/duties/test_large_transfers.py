@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from mayfly.node.duties.large_transfers import ASKS_AGAIN_WITHIN_MS, LargeTransfers
+from mayfly.node.duties.large_transfers import ASKS_AGAIN_WITHIN_MS, STUCK_MS, LargeTransfers
 from mayfly.node.limits import LARGE_TRANSFERS_BYTES, MIB
 
 
@@ -97,3 +97,23 @@ def test_one_larger_than_all_bounds_goes_alone() -> None:
     assert not it.ask(2, 20)
     it.apply(1)
     assert it.ask(2, 20)
+
+
+def test_d8_what_does_not_come_for_long_holds_up_nobody_though_a_leader_is_known() -> None:
+    """A leader that has lost its majority and steps down, or one that is silent, may be known as one for long."""
+    it = Sessions()
+    assert it.ask(1, 10)
+    it.now_ms += STUCK_MS - 1
+    assert not it.ask(2, 20)
+    it.now_ms += 1
+    assert it.ask(2, 20) and not it.ask(3, 30)
+    it.apply(2)
+    assert it.ask(3, 30) and not it.ask(1, 11)
+
+
+def test_d8_what_has_no_room_beside_what_is_stuck_holds_up_nothing_smaller() -> None:
+    it = Sessions()
+    assert it.ask(1, 10, LARGE_TRANSFERS_BYTES // 2)
+    it.leaderless = {1}
+    assert not it.ask(2, 20, LARGE_TRANSFERS_BYTES)
+    assert it.ask(3, 30, LARGE_TRANSFERS_BYTES // 4)

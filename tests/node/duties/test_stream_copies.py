@@ -71,6 +71,8 @@ class Origin:
     def received_up_to(self, target_shard: int, queue: int, source: int) -> int:
         return self.received.get(queue) or self.driver.shard.received_up_to(queue, source)
 
+    def ask_again(self, target_shard: int, queue: int, source: int) -> None: ...
+
     def room(self, target_shard: int, queue: int, source: int, next_bytes: int) -> Room:
         return ANY_ROOM
 

@@ -6,9 +6,11 @@ from hypothesis import strategies as st
 
 from mayfly.cluster.group.fed_entry import FedEntry, MalformedFeed
 from mayfly.cluster.group.sessions import ENDED
+from mayfly.node.dead_letter.publisher_headers import as_shown
+from mayfly.node.dead_letter.stream_content import header_of
 from mayfly.node.engine.feed_codec import ShardFeedCodec
 from mayfly.node.shard.effects import ConsumerCancelled, ConsumerMoved, Deliver
-from mayfly.node.shard.message import Message
+from mayfly.node.shard.message import MAX_AGE, Message, mark_of
 from mayfly.node.shard.results import (
     Applied,
     Attached,
@@ -78,7 +80,7 @@ def told(entries: list[FedEntry], payloads: dict[int, bytes]) -> list[object]:
 
 
 def there_and_back(entries: list[FedEntry], most_bytes: int) -> list[object]:
-    codec = ShardFeedCodec()
+    codec = ShardFeedCodec(lambda: True)
     gathered: list[bytes] = []
     read: list[object] = []
     for completes, part in codec.encode(entries, LOG.__getitem__, most_bytes):
@@ -134,7 +136,7 @@ def test_everything_arrives_however_it_is_divided(entries: list[FedEntry], most_
 def test_what_is_large_is_divided_and_a_single_larger_message_goes_alone() -> None:
     entry = FedEntry(10)
     entry.effects = [Deliver(9, 1, [message(index) for index in range(1, 10)], SESSION)]
-    parts = ShardFeedCodec().encode([entry], LOG.__getitem__, SMALL)
+    parts = ShardFeedCodec(lambda: True).encode([entry], LOG.__getitem__, SMALL)
     assert len(parts) > 3
     assert [completes for completes, _ in parts] == [0] * (len(parts) - 1) + [1]
 
@@ -144,12 +146,32 @@ def test_what_is_large_is_divided_and_a_single_larger_message_goes_alone() -> No
 )
 def test_octets_that_nobody_wrote_are_refused(part: bytes) -> None:
     with pytest.raises(MalformedFeed):
-        ShardFeedCodec().decode([part], SESSION)
+        ShardFeedCodec(lambda: True).decode([part], SESSION)
 
 
 @given(st.binary(max_size=60))
 def test_no_octets_do_anything_else(part: bytes) -> None:
     try:
-        ShardFeedCodec().decode([part], SESSION)
+        ShardFeedCodec(lambda: True).decode([part], SESSION)
     except MalformedFeed:
         return
+
+
+@pytest.mark.parametrize("tells_marks", [False, True])
+def test_j3_a_marker_comes_with_its_header(tells_marks: bool) -> None:
+    """In the log it has none; a node without a replica does not know that it is a marker, or knows it from the mark."""
+    data = b"....\x00\x03key...."
+    marker = Message(7, 4, 5, 0, 0, 1_000, 61_000, 3, 60_000, mark_of(1, MAX_AGE))
+    entry = FedEntry(7)
+    entry.effects = [Deliver(1, 1, [marker, marker], SESSION)]
+    codec = ShardFeedCodec(lambda: tells_marks)
+    parts = [part for _, part in codec.encode([entry], {7: data}.__getitem__, 1 << 20)]
+    (decoded,), payloads = codec.decode(parts, SESSION)
+    (effect,) = decoded.effects
+    assert isinstance(effect, Deliver)
+    for message in effect.messages:
+        payload = payloads[message.index]
+        assert as_shown(header_of(message, payload)) == as_shown(header_of(marker, data))
+        assert payload[message.offset : message.offset + message.key_length] == data[4:9]
+        assert message.marker_reason == (MAX_AGE if tells_marks else 0)
+        assert message.stream_offset == marker.stream_offset

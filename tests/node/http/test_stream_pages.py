@@ -54,6 +54,7 @@ def test_j5_what_a_stream_has(node: Node, stream: str) -> None:
     assert shown == {
         "first_offset": 0, "next_offset": 4, "messages": 4, "message_bytes": 15, "keys": 2, "expiring": 1, "expired": 0,
         "removed_by_size": 0, "markers": 0, "consumer_count": 0, "consumers": [], "origins": [], "copies": [],
+        "upstream": None,
     }
     assert json.loads(command(node, "show", stream, "--json").output)["next_offset"] == 4
     assert "next offset: 4" in command(node, "show", stream).output

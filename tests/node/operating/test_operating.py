@@ -317,7 +317,7 @@ def test_every_page_that_takes_no_login_is_known() -> None:
     metrics = {
         "/metrics", "/metrics/per-queue", "/metrics/per-object", "/metrics/detailed", "/metrics/forecast",
     }  # fmt: skip
-    others = {"/status", "/queues", "/queues/%2F/q", "/cluster/members", "/shards"}
+    others = {"/status", "/queues", "/queues/%2F/q", "/cluster/members", "/shards", "/shards/replicas"}
     opened = {
         "none": everybody, "loopback": everybody | metrics | others, "metrics": everybody | metrics | others,
         "all": everybody | metrics | others,

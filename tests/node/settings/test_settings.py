@@ -124,7 +124,7 @@ def test_all_keys_can_be_set_in_all_sources(toml: Any, tmp_path: Path) -> None:
         "oauth2_leeway_ms": 1000,
     }
     texts = given | {key: str(value) for key, value in numbers.items()}
-    contradicting = {"join", "cluster_secret", "oauth2_jwks_url"}
+    contradicting = {"join", "cluster_secret", "oauth2_jwks_url", "upstreams_file"}
     assert set(texts) == set(setting_keys()) - contradicting, "join contradicts seeds, and so on"
 
     by_option = load_settings(options=texts)

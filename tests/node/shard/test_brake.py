@@ -329,3 +329,14 @@ def test_r5_it_is_never_on_longer_than_the_window_behind_the_last_failure() -> N
 def test_a_row_that_is_none_is_refused(row: object) -> None:
     with pytest.raises(ShardError):
         Brake(1, 1000).restore(row)
+
+
+def test_c1_a_brake_that_was_on_leaves_nothing_that_a_snapshot_does_not_have() -> None:
+    """Where nothing has failed lately a snapshot has no brake: since when it was on is forgotten with it."""
+    was_on, never_was = Brake(1, 1_000), Brake(1, 1_000)
+    for time_ms in (10, 20):
+        was_on.note_failure(time_ms)
+    assert was_on.is_on and was_on.goes_on(2_000) and was_on.count == 0
+    for brake in (was_on, never_was):
+        brake.note_failure(3_000)
+    assert was_on.row() == never_was.row()
