@@ -108,6 +108,13 @@ class DeadlineRun:
             del self._offsets[: self.head]
             self.head = 0
 
+    def copy(self) -> "DeadlineRun":
+        """As it is now, whatever becomes of this one."""
+        copied = DeadlineRun([0], [0])
+        copied._first_ms, copied._first_offset = self._first_ms, self._first_offset
+        copied._times, copied._offsets = self._times[self.head :], self._offsets[self.head :]
+        return copied
+
     def columns(self) -> tuple[list[int], list[int]]:
         """Deadlines and offsets of those that are there."""
         head = self.head

@@ -200,7 +200,7 @@ class MomentLine:
             if isinstance(piece, ReturningMessages):
                 items.append(piece.read())
             else:
-                if is_stream or piece.there is not None or piece.is_held():
+                if is_stream or line.anywhere or piece.there is not None or piece.is_held():
                     piece = piece.copy()
                 items.append(MomentPart([], 0, piece.count, piece, piece.queue_ttl_ms))
         items += cut(line.back[:])

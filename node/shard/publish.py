@@ -330,7 +330,7 @@ def _schedule_one(state: State, position: int, end: int) -> int:
     """Apply a PUBLISH_LATER whose message waits in one queue, as most do; where it ends. 0, and nothing is done, for
     any other."""
     data = state.data
-    if data[position] != PUBLISH_LATER or data[position + 1] > AT or position + _LATER_BYTES > end:
+    if data[position] != PUBLISH_LATER or position + _LATER_BYTES > end or data[position + 1] > AT:
         return 0
     _, form, key_length, extra, header_length, body_length, target, ttl_ms, asked_ms = PUBLISH_LATER_HEAD.unpack_from(
         data, position

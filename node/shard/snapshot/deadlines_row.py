@@ -11,7 +11,7 @@ from mayfly.node.shard.line import Line
 from mayfly.node.shard.message import NO_DEADLINE, NO_TTL, Message
 from mayfly.node.shard.packed import AS_PACKED, ENQUEUED_MS, INDEX, Packed, pack_column
 from mayfly.node.shard.snapshot.line_row import LineReading
-from mayfly.node.shard.snapshot.message_columns import MessageColumns, MessagesReading
+from mayfly.node.shard.snapshot.message_columns import Later, MessageColumns, MessagesReading
 from mayfly.node.shard.snapshot.pace import WorkPace
 from mayfly.node.shard.state import State
 
@@ -26,16 +26,34 @@ def _message(deadline_ms: int, offset: int) -> Message:
     return Message(offset, 0, 0, 0, 0, deadline_ms, NO_DEADLINE, 0)
 
 
+class _RunRow(Later):
+    """A run, as it was, and its row."""
+
+    def __init__(self, run: DeadlineRun, columns: int) -> None:
+        self.row: list[object] = []
+        self._run = run.copy()
+        self._columns = columns
+
+    def fill(self) -> int:
+        """See `Later.fill`."""
+        deadlines_ms, offsets = self._run.columns()
+        numbers: list[object] = [offsets[0], 0, 0, 0, 0, deadlines_ms[0], NO_DEADLINE, 0, NO_TTL, 0, 0]
+        self.row.append([1, *numbers[: self._columns]])
+        count = len(offsets) - 1
+        if not count:
+            self.row += [[], []]
+            return 1
+        packed = [
+            pack_column(offsets[1:]), 0, 0, 0, 0, pack_column(deadlines_ms[1:]), NO_DEADLINE, 0, NO_TTL, 0, 0
+        ]  # fmt: skip
+        self.row += [[[count, AS_PACKED, *packed[: self._columns]]], []]
+        return count
+
+
 def _run_row(run: DeadlineRun, columns: MessageColumns) -> list[object]:
-    deadlines_ms, offsets = run.columns()
-    row: list[object] = [columns.pack([_message(deadlines_ms[0], offsets[0])])]
-    count = len(offsets) - 1
-    if not count:
-        return [*row, [], []]
-    packed = [
-        pack_column(offsets[1:]), 0, 0, 0, 0, pack_column(deadlines_ms[1:]), NO_DEADLINE, 0, NO_TTL, 0, 0
-    ]  # fmt: skip
-    return [*row, [[count, AS_PACKED, *packed[: columns.count]]], []]
+    later = _RunRow(run, columns.count)
+    columns.later(later)
+    return later.row
 
 
 def restore_deadlines(state: State, deadlines: Deadlines, row: Any, pace: WorkPace) -> Iterator[None]:

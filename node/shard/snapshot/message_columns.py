@@ -31,6 +31,14 @@ def with_acquired(state: State, columns: list[Any]) -> list[Any]:
     return [*columns, columns[DELIVERY_COUNT]]
 
 
+class Later:
+    """Something of a row that is filled in by a step."""
+
+    def fill(self) -> int:
+        """Fill it in; what it took, in messages."""
+        raise NotImplementedError
+
+
 class MessageColumns:
     """Messages that are to become columns in rows of the snapshot, and those that are half there."""
 
@@ -41,6 +49,7 @@ class MessageColumns:
         self._waiting: deque[tuple[list[object], deque[list[Message]]]] = deque()
         self._halves: list[Column] = []
         """Columns of the first that waits."""
+        self._later: deque[Later] = deque()
 
     def pack(self, messages: list[Message], head: int = 0) -> list[object]:
         """The row of the messages from ``head`` on: their number, and columns that ``step`` fills in."""
@@ -51,12 +60,18 @@ class MessageColumns:
         self._waiting.append((row, pieces))
         return row
 
+    def later(self, what: Later) -> None:
+        """This is filled in by ``step``."""
+        self._later.append(what)
+
     def step(self) -> bool:
         """Write some messages; whether anything is left."""
         left = self._per_step
+        while self._later and left > 0:
+            left -= self._later.popleft().fill()
         while self._waiting and left > 0:
             left -= self._write_some()
-        return bool(self._waiting)
+        return bool(self._waiting or self._later)
 
     def _write_some(self) -> int:
         """Write a piece, or the end of a row; what it took, in messages."""

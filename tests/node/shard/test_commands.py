@@ -23,6 +23,8 @@ from mayfly.node.shard.shard import Shard
 from tests.cluster.group.own_sessions import told_by_replica
 from tests.node.readings import statistics_of
 from tests.node.shard.driver import A, Driver, attach, encode_prefetch, encode_settle_up_to, publish, update_queue
+from tests.node.shard.test_schedules import later
+from tests.node.shard.test_stream_ttls import kept
 
 EVERY = {
     "publish": publish("body", 1, 2, ttl_ms=5),
@@ -37,6 +39,8 @@ EVERY = {
     "detach": commands.encode_detach(1, 5, True),
     "create": commands.encode_create_queue(3, ShardQueueSettings(name="q3")),
     "touch": commands.encode_touch_queue(1),
+    "later": later("x", after_ms=100),
+    "kept": kept("x", 1000, 1),
     "purge": commands.encode_purge(1),
     "delete": commands.encode_delete_queue(1, False, False),
     "flow": commands.encode_flow(1, 5, False),

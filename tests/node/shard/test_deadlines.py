@@ -13,12 +13,16 @@ from mayfly.node.shard.message import Message
 from mayfly.node.shard.packed import Packed
 from mayfly.node.shard.run import ScheduleRun
 from mayfly.node.shard.schedule import Schedule
+from mayfly.node.shard.shard import Shard
 from mayfly.node.shard.snapshot.deadlines_row import deadlines_row, restore_deadlines
 from mayfly.node.shard.snapshot.message_columns import MessageColumns
 from mayfly.node.shard.snapshot.pace import WorkPace
 from mayfly.node.shard.snapshot.schedule_row import restore_schedule, schedule_row
+from mayfly.node.shard.snapshot.writer import ShardSnapshotInSteps
 from mayfly.node.shard.state import State
 from mayfly.node.shard.stream_line import GONE, Leaving, Unpacked, find, remove
+from tests.node.shard.driver import Driver
+from tests.node.shard.test_stream_ttls import kept
 
 LEVEL = 9
 
@@ -200,3 +204,18 @@ def test_c1_what_leaves_together_leaves_as_one_by_one(
             message = find(together, offset)
             assert message is not None
             assert message.stream_offset == offset
+
+
+def test_deadlines_of_a_stream_are_written_in_steps() -> None:
+    """A step for each run at most: a node has to answer its peers between them, however many there are (RULES C4)."""
+    driver = Driver()
+    driver.shard = Shard(3, 1, messages_per_piece=64)
+    driver.create(1, is_stream=True, ttl_retroactive=True)
+    for number in range(40):
+        driver.run(*[kept("body", 1_000 + (number * 37 + place * 101) % 50_000) for place in range(50)])
+    making = ShardSnapshotInSteps(driver.shard._state, 50)
+    steps = 1
+    while (made := making.step()) is None:
+        steps += 1
+    assert made == driver.shard.snapshot()
+    assert steps > 25

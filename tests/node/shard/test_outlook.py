@@ -346,3 +346,20 @@ def test_r2_r3_streams_let_go_of_what_is_late_wherever_it_stands(
         go_on(driver, window_ms - passed, counted)
         passed = window_ms
         assert counted.expired == found.expire[number], window_ms
+
+
+def test_r2_what_expires_anywhere_may_leave_between_two_looks() -> None:
+    """A piece of which none has left yet is the queue's own until one does."""
+    driver = Driver()
+    driver.shard = Shard(3, 1, messages_per_piece=64)
+    driver.create(1, expire_anywhere=True)
+    driver.run(*[publish(str(number), ttl_ms=100 if 0 < number < 190 else 100_000) for number in range(200)])
+    queue = driver.shard.queue(1)
+    assert queue is not None
+    steps = outlook_steps(queue, driver.time_ms, driver.led_ms, [1_000, 200_000])
+    next(steps)
+    driver.pass_ms(150)
+    driver.tick()
+    assert queue.ready_count() == 11
+    for _ in steps:
+        pass
