@@ -16,7 +16,7 @@ from mayfly.node.catalog.arguments import queue_type
 from mayfly.node.catalog.streams import STREAM
 from mayfly.node.content_header import HEADERS
 from mayfly.node.dead_letter.publisher_headers import as_shown
-from mayfly.node.dead_letter.stream_content import header_of, with_place
+from mayfly.node.dead_letter.stream_content import header_of, stream_id, with_place
 from mayfly.node.shard.commands import encode_flow, encode_taken
 from mayfly.node.shard.message import OVERHEAD_BYTES, Message
 
@@ -35,8 +35,13 @@ class ConsumerLimits(NamedTuple):
     """How many messages it may hold, 0 for no limit."""
     window_bytes: int
     """The shard gives it no more than this beyond what it has said was taken; 0 for no limit."""
-    tells_places: bool = False
-    """Whether messages of a stream say their places instead of their offsets alone."""
+    place_id: int | None = None
+    """If messages of a stream say their places instead of their offsets alone: by which id of the stream."""
+
+
+def place_id_of(cluster: str, record: QueueRecord) -> int:
+    """A `ConsumerLimits.place_id`."""
+    return stream_id(cluster, record.id, record.created_ms)
 
 
 class Consumer:
@@ -67,7 +72,7 @@ class Consumer:
         # Of a stream: each message says its offset.
         self.is_stream: bool = queue_type(record.arguments) == STREAM
         # See `node.catalog.streams.TELLS_PLACES`.
-        self.tells_places: bool = limits.tells_places
+        self.place_id: int | None = limits.place_id
         self.paused: bool = False
         self.window_bytes: int = limits.window_bytes
         self._taken_bytes = 0
@@ -88,6 +93,7 @@ class Consumer:
             tag = channel.unacknowledged.hold(self.holder, first_delivery_id, count)
         handle = self.handle
         is_stream = self.is_stream
+        place_id = self.place_id
         index = -1
         data = b""
         counted_bytes = again = 0
@@ -108,8 +114,8 @@ class Consumer:
                 if self.counts_deliveries:
                     header = with_counts(header, message)
             elif is_stream:
-                if self.tells_places:
-                    header = with_place(header, self.holder.queue_id, message)
+                if place_id is not None:
+                    header = with_place(header, place_id, message)
                 else:
                     header = with_offset(header, message.stream_offset)
             deliveries.append(

@@ -22,7 +22,7 @@ class BrokerSettings:
     `unfinished_bytes` what may have come of messages that are not whole yet; `consumer_timeout_ms` is how long a
     delivery may be unacknowledged, 0 for ever; `consumer_window_bytes` is the largest window of a consumer,
     `consumer_windows_bytes` are those of all; a message with a body larger than `large_body_bytes` goes to its
-    shards in pieces."""
+    shards in pieces; `cluster_id` tells this cluster from all others."""
 
     connection: ConnectionSettings = field(default_factory=ConnectionSettings)
     loopback_users: frozenset[str] = frozenset(("guest",))
@@ -33,3 +33,4 @@ class BrokerSettings:
     consumer_window_bytes: int = CONSUMER_WINDOW_BYTES
     consumer_windows_bytes: int = CONSUMER_WINDOWS_BYTES
     large_body_bytes: int = LARGE_BODY_BYTES
+    cluster_id: str = ""

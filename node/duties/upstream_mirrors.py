@@ -9,6 +9,7 @@ breaks, begins behind that. So each message comes once and in order, whichever l
 The shell makes the connections (`node.shell.upstream_links`): it asks which link wants one, and brings octets.
 """
 
+import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Set
 from typing import Final, NamedTuple
@@ -30,12 +31,17 @@ STALLED_MS: Final = 10_000
 """What was read and is not stored after so long was lost on its way: it is read again."""
 FIRST_RETRY_MS: Final = 500
 MOST_RETRY_MS: Final = 10_000
+_EARLIER: Final = 4
+"""Up to this part of it a try comes earlier: so not all mirrors connect at once where they broke at once."""
 
 # What a link does.
 WAITING: Final = "waiting"
 CONNECTING: Final = "connecting"
 READING: Final = "reading"
 REFUSED: Final = "refused"
+
+
+logger = logging.getLogger(__name__)
 
 
 class LinkState(NamedTuple):
@@ -61,10 +67,10 @@ class UpstreamLink:
 
     def __init__(
         self, record: QueueRecord, shard: Shard, give: Callable[[bytes], object], clock: Callable[[int], int],
-        most_body_bytes: int,
+        most_body_bytes: int, random: Callable[[int], int],
     ) -> None:  # fmt: skip
         """`give(command)` takes a command for the mirror's shard, which may get lost; `clock(now_ms)` is that
-        shard's."""
+        shard's; `random(n)` answers a number from 0 to n - 1."""
         assert record.settings.upstream is not None
         assert record.settings.mirror is not None
         self.record: QueueRecord = record
@@ -72,8 +78,11 @@ class UpstreamLink:
         self.stream: str = record.settings.mirror
         self.state: str = WAITING
         self.fault: str = ""
+        self.detail: str = ""
+        """What is logged of the fault: it may name files and addresses, which who may read the mirror need not know."""
         self.attempts: int = 0
-        """Connections that were asked for: the next address is tried each time."""
+        """Connections that were asked for: the next address is tried each time. Each is known by its number: what an
+        older one says or meets, once there is another, is dropped."""
         self.told: str = ""
         """What was logged of it last."""
         self.ended: bool = False
@@ -82,6 +91,7 @@ class UpstreamLink:
         self._give = give
         self._clock = clock
         self._most_body_bytes = most_body_bytes
+        self._random = random
         self._reader: UpstreamReader | None = None
         self._retry_at_ms = 0
         self._failures = 0
@@ -99,26 +109,28 @@ class UpstreamLink:
         """Whether one should be made now."""
         return self.state == WAITING and not self.ended and now_ms >= self._retry_at_ms
 
-    @property
-    def is_open(self) -> bool:
-        """Whether its connection is of use: once it is not, it is to be closed."""
-        return self._reader is not None and not self.ended
+    def is_open(self, attempt: int) -> bool:
+        """Whether this connection is of use: once it is not, it is to be closed."""
+        return self._reader is not None and attempt == self.attempts and not self.ended
 
     @property
     def is_full(self) -> bool:
         """Whether so much waits to be stored that nothing should be read."""
         return self._unstored_bytes >= FULL_BYTES
 
-    def connecting(self) -> None:
-        """A connection is being made."""
+    def connecting(self) -> int:
+        """A connection is being made: its number."""
         self.state = CONNECTING
         self.attempts += 1
+        return self.attempts
 
-    def connected(self, login: UpstreamLogin, now_ms: int) -> None:
+    def connected(self, attempt: int, login: UpstreamLogin, now_ms: int) -> None:
         """It is there; what is to be sent is asked for by `take_output`."""
+        if attempt != self.attempts or self.state != CONNECTING:
+            return
         queue = self._queue
         if queue is None:
-            self.lost("the mirror is not there", now_ms)
+            self._end("the mirror is not there", now_ms)
             return
         self._source, self._next = _followed(queue)
         self._moved_ms = now_ms
@@ -126,27 +138,26 @@ class UpstreamLink:
         self._unstored_bytes = 0
         self._reader = UpstreamReader(self.stream, login, self._next, self._most_body_bytes, now_ms)
 
-    def receive(self, octets: bytes, now_ms: int) -> None:
-        """Octets from the other side."""
+    def receive(self, attempt: int, octets: bytes, now_ms: int) -> None:
+        """Octets from the other side. Whatever they are, they are no defect of this node."""
         reader = self._reader
-        if reader is None:
+        if reader is None or attempt != self.attempts:
             return
-        reader.receive(octets, now_ms)
+        try:
+            reader.receive(octets, now_ms)
+        except Exception:
+            self._puzzled(now_ms)
+            return
         self._take(reader, now_ms)
 
-    def take_output(self) -> bytes:
+    def take_output(self, attempt: int) -> bytes:
         """Octets for the other side."""
-        return b"" if self._reader is None else self._reader.take_output()
+        return b"" if self._reader is None or attempt != self.attempts else self._reader.take_output()
 
-    def lost(self, why: str, now_ms: int) -> None:
-        """The connection can't be had, or has ended."""
-        if self.state == WAITING:
-            return
-        self.state = WAITING
-        self.fault = why
-        self._reader = None
-        self._retry_at_ms = now_ms + min(MOST_RETRY_MS, FIRST_RETRY_MS << min(self._failures, 5))
-        self._failures += 1
+    def lost(self, attempt: int, why: str, now_ms: int, detail: str = "") -> None:
+        """The connection can't be had, or has ended; `detail` is what is logged of it, if that is more."""
+        if attempt == self.attempts:
+            self._end(why, now_ms, detail)
 
     # ------------------------------------------------------------------ for the duty
 
@@ -156,7 +167,7 @@ class UpstreamLink:
         if reader is None:
             return
         if queue is None:
-            self.lost("the mirror is not there", now_ms)
+            self._end("the mirror is not there", now_ms)
             return
         received = queue.received.get(self._source, 0)
         tag = 0
@@ -170,7 +181,7 @@ class UpstreamLink:
         elif not self._unstored:
             self._moved_ms = now_ms
         elif now_ms - self._moved_ms >= STALLED_MS:
-            self.lost("what was read was not stored in time", now_ms)
+            self._end("what was read was not stored in time", now_ms)
             return
         reader.tick(now_ms)
         self._take(reader, now_ms)
@@ -184,6 +195,22 @@ class UpstreamLink:
             max(self._upstream_next, next_offset) if self._upstream_next >= 0 else -1,
         )  # fmt: skip
 
+    def _end(self, why: str, now_ms: int, detail: str = "") -> None:
+        if self.state not in (CONNECTING, READING):
+            return
+        self.state = WAITING
+        self.fault = why
+        self.detail = detail or why
+        self._reader = None
+        delay_ms = min(MOST_RETRY_MS, FIRST_RETRY_MS << min(self._failures, 5))
+        self._retry_at_ms = now_ms + delay_ms - self._random(delay_ms // _EARLIER)
+        self._failures += 1
+
+    def _puzzled(self, now_ms: int) -> None:
+        """What came was met by an exception: another connection may do better, the node must not stop for it."""
+        logger.exception("what cluster %r has sent for mirror %r can't be taken", self.upstream, self.record.name)
+        self._end("what the other side has sent can't be taken: see the log", now_ms)
+
     @property
     def _queue(self) -> Queue | None:
         queue = self._shard.queue(self.record.id)
@@ -191,16 +218,27 @@ class UpstreamLink:
 
     def _take(self, reader: UpstreamReader, now_ms: int) -> None:
         """Have stored what has come."""
+        try:
+            fault = self._taken(reader, now_ms)
+        except Exception:
+            self._puzzled(now_ms)
+            return
+        if fault:
+            self._end(fault, now_ms)
+
+    def _taken(self, reader: UpstreamReader, now_ms: int) -> str:
+        """Why nothing more can be taken, "" if it can."""
         if reader.is_reading and self.state == CONNECTING:
-            self.state, self.fault = READING, ""
+            self.state, self.fault, self.detail = READING, "", ""
         last = reader.take_last()
         if last is not None:
             place = without_place(last.header)[1]
+            if place is not None and self._source and stream_source(place.stream) != self._source:
+                # It may have fewer messages than the mirror: then none would ever come that says so.
+                return self._declared_anew
             if place is not None:
                 self._upstream_next = place.offset + 1
-        fault = reader.fault or self._store(reader, now_ms)
-        if fault:
-            self.lost(fault, now_ms)
+        return reader.fault or self._store(reader, now_ms)
 
     def _store(self, reader: UpstreamReader, now_ms: int) -> str:
         """Give the shard what has come, in its order; why it can't be taken, "" if it can."""
@@ -233,10 +271,14 @@ class UpstreamLink:
         if not self._source:
             self._source = source
         if source != self._source:
-            return f"stream '{self.stream}' there is not the one that was mirrored so far: it was declared anew"
+            return self._declared_anew
         if place.offset < self._next:
             return f"offset {place.offset} came where {self._next} or a later one was to come"
         return ""
+
+    @property
+    def _declared_anew(self) -> str:
+        return f"stream '{self.stream}' there is not the one that was mirrored so far: it was declared anew"
 
     def _send(
         self, items: list[tuple[Message, LetterContent]], first: int, tag: int, size_bytes: int, now_ms: int
@@ -253,10 +295,10 @@ class UpstreamMirrors:
 
     def __init__(
         self, catalog: Catalog, shards: Mapping[int, Shard], groups: Mapping[int, Group],
-        give: Callable[[int, bytes], object],
+        give: Callable[[int, bytes], object], random: Callable[[int], int],
     ) -> None:  # fmt: skip
         """`shards` and `groups`: those of this node, as they are at any time. `give(shard, command)` takes a command
-        for a shard that is led here; it may get lost."""
+        for a shard that is led here; it may get lost. `random`: see `UpstreamLink`."""
         self.allowed: Mapping[str, Set[str]] = {}
         """The clusters that this node can read from, and the vhosts here in which mirrors of their streams may be."""
         self.most_body_bytes: int = 1 << 27
@@ -266,6 +308,7 @@ class UpstreamMirrors:
         self._shards = shards
         self._groups = groups
         self._give = give
+        self._random = random
         self._routing_version = -1
         self._records: list[QueueRecord] = []
 
@@ -297,7 +340,7 @@ class UpstreamMirrors:
         shard = record.shard
         link = UpstreamLink(
             record, self._shards[shard], lambda command: self._give(shard, command),
-            self._groups[shard].clock.current_ms, self.most_body_bytes,
+            self._groups[shard].clock.current_ms, self.most_body_bytes, self._random,
         )  # fmt: skip
         if record.vhost not in self.allowed.get(link.upstream, ()):
             known = link.upstream in self.allowed
@@ -305,6 +348,7 @@ class UpstreamMirrors:
                 f"upstreams_file of this node does not allow mirrors of '{link.upstream}' in vhost '{record.vhost}'"
                 if known else f"upstreams_file of this node has no cluster '{link.upstream}'"
             )  # fmt: skip
+            link.detail = link.fault
             link.state = REFUSED
         return link
 

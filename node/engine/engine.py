@@ -109,7 +109,7 @@ class Engine:
         self.distant: DistantTargets = DistantTargets(self.shards, self.host)
         self.large_transfers: LargeTransfers = LargeTransfers(self.host.leader_of, self._submit_large)
         self.upstreams: UpstreamMirrors = UpstreamMirrors(
-            self.catalog, self.shards, self.host.groups, self.transfer
+            self.catalog, self.shards, self.host.groups, self.transfer, random
         )
         self._changed: dict[int, None] = {}
         self._now_ms = 0

@@ -21,6 +21,10 @@ _PORTS: Final = {"amqp": 5672, "amqps": 5671}
 _PORT_MOST: Final = 65_535
 _KEYS: Final = ("addresses", "user", "password_file", "vhost", "ca_file", "for_vhosts")
 PASSWORD_BYTES: Final = 4096
+_NAME_BYTES: Final = 255
+"""What a vhost's name may have on the wire."""
+_USER_BYTES: Final = 1024
+"""With a password it goes in one frame, of at most 8192 octets at the beginning of a connection."""
 
 
 class UpstreamAddress(NamedTuple):
@@ -49,7 +53,7 @@ class Upstream(NamedTuple):
             text = content.decode().rstrip("\r\n")
         except UnicodeDecodeError:
             text = ""
-        if not text or len(content) > PASSWORD_BYTES:
+        if not text or "\0" in text or len(content) > PASSWORD_BYTES:
             raise ValueError(f"{self.password_file} has no password: some text of at most {PASSWORD_BYTES} octets")
         return text
 
@@ -78,8 +82,12 @@ def _upstream(said: Any) -> Upstream:
             raise ValueError(f"unknown key {key!r}, one of {', '.join(_KEYS)} expected")
     addresses = [_address(each) for each in _texts(said, "addresses")]
     ca_file = _text(said, "ca_file", "")
+    user = _at_most(_USER_BYTES, "user", _text(said, "user"))
+    if "\0" in user:
+        raise ValueError("user: a NUL, which ends a name on the wire")
+    vhost = _at_most(_NAME_BYTES, "vhost", _text(said, "vhost", "/"))
     return Upstream(
-        tuple(addresses), _text(said, "user"), Path(_text(said, "password_file")), _text(said, "vhost", "/"),
+        tuple(addresses), user, Path(_text(said, "password_file")), vhost,
         Path(ca_file) if ca_file else None, frozenset(_texts(said, "for_vhosts")),
     )  # fmt: skip
 
@@ -100,6 +108,13 @@ def _text(said: dict[str, Any], key: str, default: str | None = None) -> str:
     if not isinstance(value, str) or (default is None and not value):
         raise ValueError(f"{key}: some text expected")
     return value
+
+
+def _at_most(most_bytes: int, key: str, text: str) -> str:
+    size = len(text.encode())
+    if size > most_bytes:
+        raise ValueError(f"{key}: {size} octets, at most {most_bytes} expected")
+    return text
 
 
 def _texts(said: dict[str, Any], key: str) -> list[str]:

@@ -109,7 +109,7 @@ def assemble(
     tls, http_tls = client_tls(settings.amqp_tls), client_tls(settings.http_tls, "http")
     tasks = Tasks(loop)
     tokens = _make_tokens(settings, tasks)
-    broker = _make_broker(settings, engine, memory, tokens)
+    broker = _make_broker(settings, engine, memory, tokens, opened.identity.cluster)
     engine.broker = broker
 
     def pump() -> None:
@@ -232,7 +232,7 @@ def _make_tokens(settings: NodeSettings, tasks: Tasks) -> "NodeTokens | None":
 
 
 def _make_broker(
-    settings: NodeSettings, engine: Engine, memory: MemoryWatch, tokens: "NodeTokens | None"
+    settings: NodeSettings, engine: Engine, memory: MemoryWatch, tokens: "NodeTokens | None", cluster_id: str
 ) -> Broker:
     connection = ConnectionSettings(settings.rabbitmq_version, max_message_bytes=settings.max_message_bytes)
     if tokens is not None:
@@ -243,6 +243,7 @@ def _make_broker(
         unfinished_bytes=limits.unfinished_bytes(memory.limit_bytes),
         consumer_timeout_ms=settings.consumer_timeout_ms,
         consumer_windows_bytes=limits.consumer_windows_bytes(memory.limit_bytes),
+        cluster_id=cluster_id,
     )
     return Broker(engine, lambda: random.SystemRandom().randbytes(16), own, tokens)
 

@@ -126,6 +126,8 @@ _EVENTS: Final = {
     "mirror %r in vhost %r reads stream %r of cluster %r at %s:%d": (
         "upstream.reads mirror vhost stream cluster host port"
     ),
+    "what cluster %r has sent for mirror %r can't be taken": "upstream.not_taken cluster mirror",
+    "the connection of mirror %r to cluster %r has failed": "upstream.failed mirror cluster",
     "mirror %r in vhost %r can't read stream %r of cluster %r now: %s": (
         "upstream.cannot_read mirror vhost stream cluster reason"
     ),

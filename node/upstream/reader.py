@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from pamqp import commands
 from pamqp.base import Frame
 
-from mayfly.node.amqp.content import Content, MalformedHeaderError, check_header
+from mayfly.node.amqp.content import BASIC_CLASS_ID, Content, MalformedHeaderError, check_header
 from mayfly.node.amqp.errors import ProtocolError
 from mayfly.node.amqp.methods import decode_method, method_frame, unchecked
 
@@ -41,6 +41,8 @@ _LOOKING: Final = 2
 """The channels: for all messages, and for looks at the last one."""
 _TAG: Final = "mirror"
 _LAST_TAG: Final = "last"
+# What the other side says on channel 0 until the consumer can begin, each once.
+_BEGINNING: Final = (commands.Connection.Start, commands.Connection.Tune, commands.Connection.OpenOk)
 _CAPABILITIES: Final = {
     "consumer_cancel_notify": True, "authentication_failure_close": True, "basic.nack": True,
 }  # fmt: skip
@@ -67,7 +69,7 @@ class ReadMessage(NamedTuple):
 class _Coming:
     """A message that is not all there yet."""
 
-    __slots__ = ("channel", "header", "left_bytes", "names", "parts", "tag")
+    __slots__ = ("body", "channel", "header", "left_bytes", "names", "tag")
 
     def __init__(self, channel: int, tag: int, names: bytes) -> None:
         self.channel = channel
@@ -75,7 +77,7 @@ class _Coming:
         self.names = names
         self.header = b""
         self.left_bytes = 0
-        self.parts: list[bytes] = []
+        self.body = bytearray()
 
 
 class UpstreamReader:
@@ -101,6 +103,10 @@ class UpstreamReader:
         self._looks_open = False
         self._looking = False
         self._look_tag = 0
+        self._has_looked = False
+        """The message that was looked for is there, and its consumer is being cancelled."""
+        self._begun = 0
+        """How much of `_BEGINNING` was heard."""
 
     # ------------------------------------------------------------------ what its user calls
 
@@ -175,9 +181,9 @@ class UpstreamReader:
             else:
                 self._on_channel(channel, method)
         elif kind == _HEADER:
-            self._on_header(payload)
+            self._on_header(channel, payload)
         elif kind == _BODY:
-            self._on_body(payload)
+            self._on_body(channel, payload)
 
     def _on_deliver(self, channel: int, payload: bytes) -> None:
         """A message is announced. Its names stay the octets that they are."""
@@ -188,42 +194,56 @@ class UpstreamReader:
         if not names or key_at >= len(names) or key_at + 1 + names[key_at] != len(names):
             self.fault = "a method of the other side can't be read: basic.deliver"
             return
+        try:
+            names[1:key_at].decode()
+            names[key_at + 1 :].decode()
+        except UnicodeDecodeError:
+            self.fault = "a method of the other side can't be read: names in basic.deliver that are not UTF-8"
+            return
+        if self._coming is not None:
+            self.fault = "a message began before the one before it was whole"
+            return
         tag, _ = _TAG_AND_FLAG.unpack_from(payload, names_at - _TAG_AND_FLAG.size)
         self._coming = _Coming(channel, tag, names)
 
-    def _on_header(self, payload: bytes) -> None:
+    def _on_header(self, channel: int, payload: bytes) -> None:
         coming = self._coming
         try:
             check_header(payload)
         except MalformedHeaderError as error:
             self.fault = f"the header of a message can't be read: {error}"
             return
-        if coming is None:
+        if coming is None or coming.header or coming.channel != channel:
             self.fault = "a message came that nobody has announced"
             return
+        class_id, _, coming.left_bytes = _CONTENT.unpack_from(payload)
+        if class_id != BASIC_CLASS_ID:
+            self.fault = f"the header of a message can't be read: it is of class {class_id}"
+            return
         coming.header = payload
-        coming.left_bytes = _CONTENT.unpack_from(payload)[2]
         if coming.left_bytes > self._most_body_bytes:
             self.fault = f"a message has {coming.left_bytes} octets: more than max_message_bytes of this node"
         elif not coming.left_bytes:
             self._came(coming)
 
-    def _on_body(self, payload: bytes) -> None:
+    def _on_body(self, channel: int, payload: bytes) -> None:
         coming = self._coming
-        if coming is None or not coming.header or len(payload) > coming.left_bytes:
+        if coming is None or not coming.header or coming.channel != channel or len(payload) > coming.left_bytes:
             self.fault = "a part of a message came that belongs to none"
             return
-        coming.parts.append(payload)
+        # Joined at once: parts of an octet each, or of none, would take many times their octets.
+        coming.body += payload
         coming.left_bytes -= len(payload)
         if not coming.left_bytes:
             self._came(coming)
 
     def _came(self, coming: _Coming) -> None:
         self._coming = None
-        content = Content(coming.names, coming.header, b"".join(coming.parts))
+        content = Content(coming.names, coming.header, bytes(coming.body))
         if coming.channel == _READING:
             self._messages.append(ReadMessage(coming.tag, content))
-        elif self._looking:
+        elif self._looking and not self._has_looked:
+            self._has_looked = True
             self._last[:] = [content]
             self._look_tag = coming.tag
             # Acknowledged first, it would be followed by the next one.
@@ -232,6 +252,11 @@ class UpstreamReader:
     # ------------------------------------------------------------------ methods
 
     def _on_connection(self, method: Frame) -> None:
+        if isinstance(method, _BEGINNING):
+            if self._begun >= len(_BEGINNING) or not isinstance(method, _BEGINNING[self._begun]):
+                self.fault = f"the other side says {method.name} where that is not to come"
+                return
+            self._begun += 1
         if isinstance(method, commands.Connection.Start):
             user, password = self._login.user, self._login.password
             self._send(0, unchecked(
@@ -253,18 +278,20 @@ class UpstreamReader:
             self._consume(_READING, _TAG, self._start if self._start else "first")
         elif isinstance(method, commands.Connection.Close):
             self._send(0, commands.Connection.CloseOk())
-            self.fault = f"the other side has closed the connection: {method.reply_code} {method.reply_text}"
+            self.fault = f"the other side has closed the connection: {method.reply_code} {method.reply_text!r}"
 
     def _on_channel(self, channel: int, method: Frame) -> None:
-        if isinstance(method, commands.Channel.Close):
-            self.fault = f"the other side refuses: {method.reply_code} {method.reply_text}"
+        if self._begun < len(_BEGINNING):
+            self.fault = f"the other side says {method.name} where that is not to come"
+        elif isinstance(method, commands.Channel.Close):
+            self.fault = f"the other side refuses: {method.reply_code} {method.reply_text!r}"
         elif isinstance(method, commands.Basic.Cancel):
             self.fault = "the other side has ended the consumer: the stream was deleted, or has no leader"
         elif isinstance(method, commands.Basic.ConsumeOk) and channel == _READING:
             self.is_reading = True
-        elif isinstance(method, commands.Basic.CancelOk):
+        elif isinstance(method, commands.Basic.CancelOk) and self._has_looked:
             self._send(_LOOKING, unchecked(commands.Basic.Ack, delivery_tag=self._look_tag, multiple=True))
-            self._looking = False
+            self._looking = self._has_looked = False
 
     def _look(self) -> None:
         """Have the last message come, alone. Where there is none yet, it is the first to come."""

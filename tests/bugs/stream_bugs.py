@@ -187,6 +187,22 @@ STREAM_BUGS = [
         "did not come true",
     ),
     Bug(
+        "knows a stream of another cluster by its queue id alone",
+        "node/dead_letter/stream_content.py",
+        'f"{cluster}/{queue_id}/{created_ms}"',
+        'f"{queue_id}"',
+        _UPSTREAM + "test_j4_a_mirror_does_not_go_on_with_a_stream_of_another_cluster",
+        "did not come true",
+    ),
+    Bug(
+        "takes an offset of a stream that was declared anew for one of the stream before",
+        "node/duties/upstream_mirrors.py",
+        "if place is not None and self._source and stream_source(place.stream) != self._source:",
+        "if False:",
+        _UPSTREAM + "test_j4_a_stream_that_is_declared_anew_and_is_shorter_than_its_mirror_is_noticed",
+        "did not come true",
+    ),
+    Bug(
         "acknowledges what it has not stored",
         "node/duties/upstream_mirrors.py",
         "        while self._unstored and self._unstored[0][0] <= received:\n",

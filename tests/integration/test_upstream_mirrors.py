@@ -101,7 +101,8 @@ def test_j4_a_mirror_elsewhere_has_each_once_and_in_order_whichever_node_is_kill
     there.kill(1)
     west.kill(1)
     west.heal()
-    wait_for(lambda: "127.0.0.1" in (shown(west)["reason"] or ""), "a mirror that can't connect")
+    wait_for(lambda: "other side" in (shown(west)["reason"] or ""), "a mirror that can't connect")
+    assert "127.0.0.1" not in shown(west)["reason"]
     there.heal()
     publish_all(there, 1, "orders", bodies[3 * quarter :])
     until_copied(west, COUNT)

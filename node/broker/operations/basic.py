@@ -10,7 +10,7 @@ from mayfly.node.amqp.field_table import types_of
 from mayfly.node.amqp.methods import unchecked
 from mayfly.node.broker.coming_back import nack_outcome
 from mayfly.node.broker.consumer_terms import ConsumerTerms
-from mayfly.node.broker.consumers import Consumer, ConsumerLimits, content_of
+from mayfly.node.broker.consumers import Consumer, ConsumerLimits, content_of, place_id_of
 from mayfly.node.broker.direct_replies import REPLY_TO, make_address, make_key
 from mayfly.node.broker.operation import AmqpError, ShardStep, Steps, as_error
 from mayfly.node.broker.operation_channel import OperationChannel
@@ -89,7 +89,7 @@ def consume(channel: OperationChannel, method: Any, arguments: bytes) -> Steps:
         DeliveryHolder(consumer_id, record.shard, record.id, channel.holder_timeout_ms(record, method.arguments or {})),
         channel.cluster.shard(record.shard),
         no_ack,
-        ConsumerLimits(prefetch, window_bytes, (method.arguments or {}).get(TELLS_PLACES) is True),
+        ConsumerLimits(prefetch, window_bytes, _place_id(channel, record, method.arguments or {})),
     )
     channel.consumers[tag] = consumer
     consumers.add(consumer, ConsumerTerms(bool(method.exclusive), arguments))
@@ -99,6 +99,13 @@ def consume(channel: OperationChannel, method: Any, arguments: bytes) -> Steps:
         consumers.hold_back(consumer)
     elif channel.pauses:
         consumer.set_paused(True)
+
+
+def _place_id(channel: OperationChannel, record: QueueRecord, arguments: dict[str, Any]) -> int | None:
+    """See `ConsumerLimits`."""
+    if arguments.get(TELLS_PLACES) is not True:
+        return None
+    return place_id_of(channel.node.settings.cluster_id, record)
 
 
 def _in_exclusive_use(channel: OperationChannel, queue: str) -> AmqpError:

@@ -11,11 +11,21 @@ from pamqp import commands, frame, header
 from pamqp.body import ContentBody
 
 from mayfly.cluster.versions import LEVEL_UPSTREAMS, VersionRange
-from mayfly.node.duties.upstream_mirrors import READING, REFUSED, STALLED_MS, WAITING, UpstreamLink
+from mayfly.node.dead_letter.stream_content import PLACE, StreamPlace, without_place
+from mayfly.node.duties.upstream_mirrors import (
+    CONNECTING,
+    MOST_RETRY_MS,
+    READING,
+    REFUSED,
+    STALLED_MS,
+    WAITING,
+    UpstreamLink,
+)
 from mayfly.node.shard.commands import encode_delete_offset
+from mayfly.node.shard.settings import MAX_NUMBER
 from mayfly.node.upstream.reader import UpstreamLogin
 from tests.node.broker.test_stream_copies import bodies, offsets, publish, read, record, remove
-from tests.node.broker.three_brokers import ThreeBrokers
+from tests.node.broker.three_brokers import TICK_MS, ThreeBrokers
 from tests.node.broker.two_clusters import UPSTREAM, TwoClusters, call, declare
 from tests.node.conftest import Client, closed
 
@@ -215,6 +225,108 @@ def test_j4_a_mirror_elsewhere_is_read_only_and_not_mixed_with_a_stream_that_is_
     assert bodies(both.here, both.here.nodes[1].client(), "m") == ["a"]
 
 
+@pytest.mark.parametrize(("cluster", "later_ms"), [("another", 0), ("one", 500)])
+def test_j4_a_mirror_does_not_go_on_with_a_stream_of_another_cluster(
+    both: TwoClusters, cluster: str, later_ms: int
+) -> None:
+    """That has the same queue id there; a cluster that was founded anew is even called as the one before."""
+    for node in both.there.nodes.values():
+        node.broker.settings.cluster_id = "one"
+    there, _ = begin(both, {}, MIRROR)
+    for body in "abc":
+        publish(there, body)
+    catch_up(both)
+    id = record(both.there, "s").id
+    both.break_all()
+    both.there = ThreeBrokers(shards=1)
+    for node in both.there.nodes.values():
+        node.broker.settings.cluster_id = cluster
+    for _ in range(later_ms // TICK_MS):
+        both.there.step()
+    there = both.there.nodes[1].client()
+    declare(both.there, there, "s", {})
+    assert record(both.there, "s").id == id
+    for body in "12345":
+        publish(there, body)
+    both.run_until(lambda: "declared anew" in both.links()[0].fault)
+    both.pass_ms(20_000)
+    assert bodies(both.here, both.here.nodes[1].client(), "m") == ["a", "b", "c"]
+
+
+def test_j4_a_stream_that_is_declared_anew_and_is_shorter_than_its_mirror_is_noticed(both: TwoClusters) -> None:
+    there, _ = begin(both, {}, MIRROR)
+    for body in "abcde":
+        publish(there, body)
+    catch_up(both)
+    call(both.there, there, commands.Queue.Delete(queue="s"))
+    declare(both.there, there, "s", {})
+    for body in "xyz":
+        publish(there, body)
+    both.run_until(lambda: "declared anew" in both.links()[0].fault)
+    both.pass_ms(5_000)
+    assert bodies(both.here, both.here.nodes[1].client(), "m") == ["a", "b", "c", "d", "e"]
+
+
+def test_j4_what_the_other_side_sends_is_no_defect_of_this_node(
+    both: TwoClusters, caplog: pytest.LogCaptureFixture
+) -> None:
+    there, here = begin(both, {}, MIRROR)
+    both.run_until(lambda: link_of(both).state == READING)
+    (link,) = both.links()
+    give = link._give
+
+    def fails(command: bytes) -> None:
+        raise IndexError("what nobody thought of")
+
+    link._give = fails
+    publish(there, "a")
+    both.run_until(lambda: link.fault)
+    assert (link.state, "can't be taken" in link.fault) == (WAITING, True)
+    assert "what nobody thought of" in caplog.text
+    link._give = give
+    catch_up(both)
+    assert bodies(both.here, here, "m") == ["a"]
+
+
+def test_j4_what_an_older_connection_says_or_meets_is_dropped(both: TwoClusters) -> None:
+    begin(both, {}, MIRROR)
+    both.run_until(lambda: link_of(both).state == READING)
+    (link,) = both.links()
+    both.reachable = False
+    older = link.attempts
+    both.break_all()
+    link.connected(older, both.login, both.here.now_ms)
+    assert (link.state, link.is_open(older)) == (WAITING, False)
+    newer = link.connecting()
+    link.connected(older, both.login, both.here.now_ms)
+    link.lost(older, "late", both.here.now_ms)
+    assert (link.state, link.fault, link.is_open(newer)) == (CONNECTING, "broken", False)
+    link.connected(newer, both.login, both.here.now_ms)
+    link.receive(older, b"HTTP/1.1 400 Bad Request\r\n\r\n", both.here.now_ms)
+    assert (link.take_output(older), link.is_open(older), link.is_open(newer)) == (b"", False, True)
+    assert link.take_output(newer).startswith(b"AMQP")
+
+
+def test_j4_mirrors_whose_connections_broke_at_once_do_not_connect_at_once(both: TwoClusters) -> None:
+    both.reachable = False
+    begin(both, {}, MIRROR)
+    link, now_ms, after_ms = link_of(both), both.here.now_ms, set()
+    for _ in range(30):
+        link.lost(link.connecting(), "broken", now_ms)
+        after_ms.add(next(ms for ms in range(MOST_RETRY_MS + 1) if link.wants_connection(now_ms + ms)))
+    assert len(after_ms) > 10
+    assert min(after_ms) > 0
+
+
+def test_a_place_that_no_shard_can_hold_is_none() -> None:
+    def said(ms: int) -> StreamPlace | None:
+        properties = commands.Basic.Properties(headers={PLACE: f"1 2 {ms} 0"})
+        return without_place(header.ContentHeader(0, 0, properties).marshal())[1]
+
+    assert said(MAX_NUMBER) == StreamPlace(1, 2, MAX_NUMBER, 0)
+    assert said(MAX_NUMBER + 1) is None
+
+
 def test_j4_how_far_a_mirror_of_a_stream_elsewhere_is(both: TwoClusters) -> None:
     there, _ = begin(both, {}, MIRROR)
     both.reachable = False
@@ -243,7 +355,7 @@ def test_j4_a_connection_that_is_refused_is_tried_again_later_and_later(both: Tw
     begin(both, {}, MIRROR)
     both.pass_ms(20_000)
     (link,) = both.links()
-    assert link.fault.startswith("the other side has closed the connection: 403 ACCESS_REFUSED")
+    assert link.fault.startswith("the other side has closed the connection: 403 'ACCESS_REFUSED")
     assert 4 <= both.connections <= 7
     assert "wrong" not in repr(both.login)
     both.login = UpstreamLogin("guest", "guest", "/")

@@ -30,6 +30,7 @@ from tests.node.conftest import Host, World
 
 TICK_MS = 50
 SHARDS = 2
+_CLUSTERS = itertools.count(1)
 
 
 class Store(Protocol):
@@ -81,6 +82,7 @@ class NodeWorld(World):
             store.write(first)
         counter = itertools.count(id << 32)
         self.broker = Broker(self.engine, lambda: next(counter).to_bytes(16, "big"))
+        self.broker.settings.cluster_id = cluster.cluster_id
         self.engine.broker = self.broker
         self.dirty: list[Host] = []
         self.later: list[Any] = []
@@ -127,6 +129,7 @@ class ThreeBrokers:
     ) -> None:
         """`levels` are those that all nodes know at first, or each; `cut` are nodes that are not there at first. More
         `nodes` than three: each shard is on three of them."""
+        self.cluster_id = f"cluster {next(_CLUSTERS)}"
         self.ids = list(range(1, nodes + 1))
         self.levels = dict.fromkeys(self.ids, levels) if isinstance(levels, VersionRange) else dict(levels)
         self.shards = shards

@@ -75,7 +75,7 @@ class TwoClusters:
         """All sockets between the clusters break, with what is on its way."""
         for link, wire in self.wires.items():
             wire.connection.lost()
-            link.lost("broken", self.here.now_ms)
+            link.lost(link.attempts, "broken", self.here.now_ms)
         self.wires.clear()
         self.there.settle()
 
@@ -85,19 +85,18 @@ class TwoClusters:
         wire = _Wire(node, node.broker.connect(host, "test", True, None))
         host.client = wire
         self.connections += 1
-        link.connecting()
-        link.connected(self.login, self.here.now_ms)
+        link.connected(link.connecting(), self.login, self.here.now_ms)
         self.wires[link] = wire
 
     def _carry(self, link: UpstreamLink, wire: _Wire) -> None:
         for _ in range(20):
-            said = link.take_output()
+            said = link.take_output(link.attempts)
             if said:
                 wire.send_bytes(said)
             heard, wire.octets = wire.octets, b""
             for start in range(0, len(heard), self.piece):
-                link.receive(heard[start : start + self.piece], self.here.now_ms)
-            if not link.is_open:
+                link.receive(link.attempts, heard[start : start + self.piece], self.here.now_ms)
+            if not link.is_open(link.attempts):
                 wire.lose()
                 del self.wires[link]
                 return

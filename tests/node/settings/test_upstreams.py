@@ -38,7 +38,7 @@ def test_the_password_is_read_when_it_is_needed(tmp_path: Path) -> None:
     for text, password in (("one\n", "one"), ("two words\r\n", "two words"), (" blank ", " blank ")):
         file.write_text(text)
         assert east.password() == password
-    for octets in (b"", b"\n", b"\xff\xfe", b"x" * 5_000):
+    for octets in (b"", b"\n", b"\xff\xfe", b"a\0b", b"x" * 5_000):
         file.write_bytes(octets)
         with pytest.raises(ValueError, match="has no password") as raised:
             east.password()
@@ -55,6 +55,9 @@ def test_the_password_is_read_when_it_is_needed(tmp_path: Path) -> None:
         ('addresses = ["amqps://one:99999"]', "a port of 1"),
         ('user = ""', "user: some text"),
         ("user = 5", "user: some text"),
+        (f'user = "{"u" * 1025}"', "user: 1025 octets, at most 1024 expected"),
+        ('user = "one\\u0000two"', "user: a NUL"),
+        (f'vhost = "{"ü" * 128}"', "vhost: 256 octets, at most 255 expected"),
         ('for_vhosts = "/"', "for_vhosts: a list"),
         ('password = "secret"', "unknown key 'password'"),
     ],

@@ -18,6 +18,11 @@ def octets(method: Frame, channel: int = 1) -> bytes:
     return frame.marshal(method, channel)
 
 
+def announced(left: int, channel: int = 1) -> bytes:
+    """A message of which `left` octets are to come."""
+    return message(1, bytes(left), channel)[: -left - 8]
+
+
 def message(tag: int, body: bytes, channel: int = 1) -> bytes:
     deliver = commands.Basic.Deliver("mirror", tag, False, "exchange", "key")
     parts = [octets(deliver, channel), frame.marshal(header.ContentHeader(0, len(body)), channel)]
@@ -85,12 +90,22 @@ def _frame(kind: int, payload: bytes, end: int = 0xCE, channel: int = 1) -> byte
         (_frame(1, b"\x00\x3c\x00\x3c"), "basic.deliver"),
         (_frame(1, b"\x00\x3c\x00\x3c\xff" + bytes(20)), "basic.deliver"),
         (_frame(1, b"\x00\x3c\x00\x3c\x00" + bytes(9) + b"\x05a"), "basic.deliver"),
+        (_frame(1, b"\x00\x3c\x00\x3c\x00" + bytes(9) + b"\x01e\x01\xff"), "not UTF-8"),
         (_frame(2, bytes(14)), "nobody has announced"),
+        (announced(10) + _frame(3, b"aaaaa") + frame.marshal(header.ContentHeader(0, 5), 1), "nobody has announced"),
+        (announced(10) + message(2, b""), "before the one before it was whole"),
+        (announced(10) + _frame(3, b"a", channel=2), "belongs to none"),
+        (octets(commands.Basic.Deliver("mirror", 1, False, "", "")) + _frame(2, b"\x00\x3d" + bytes(12)), "class 61"),
+        (octets(commands.Connection.Start(0, 9, {}, "PLAIN", "en_US"), 0), "says Connection.Start where"),
+        (octets(commands.Connection.Tune(2047, 131_072, 60), 0), "says Connection.Tune where"),
+        (octets(commands.Connection.OpenOk(), 0), "says Connection.OpenOk where"),
+        (octets(commands.Channel.Close(404, "NO\r\nlog line", 60, 20)), r"404 'NO\r\nlog line'"),
+        (octets(commands.Connection.Close(320, "NO\nlog line", 0, 0), 0), r"320 'NO\nlog line'"),
         (_frame(2, bytes(3)), "header of a message can't be read"),
         (_frame(3, b"body"), "belongs to none"),
         (message(1, b"a" * (MOST_BYTES + 1)), "more than max_message_bytes"),
         (octets(commands.Basic.Cancel("mirror")), "ended the consumer"),
-        (octets(commands.Channel.Close(404, "NOT_FOUND", 60, 20)), "refuses: 404 NOT_FOUND"),
+        (octets(commands.Channel.Close(404, "NOT_FOUND", 60, 20)), "refuses: 404 'NOT_FOUND'"),
         (octets(commands.Connection.Close(320, "CONNECTION_FORCED", 0, 0), 0), "closed the connection: 320"),
     ],
 )
@@ -99,6 +114,42 @@ def test_what_it_can_t_go_on_with(reader: UpstreamReader, said: bytes, fault: st
     assert fault in reader.fault
     reader.receive(message(1, b"a"), 0)
     assert reader.take_messages() == []
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        octets(commands.Connection.Tune(2047, 131_072, 60), 0), octets(commands.Connection.OpenOk(), 0),
+        octets(commands.Basic.ConsumeOk("mirror")),
+    ],
+)  # fmt: skip
+def test_nothing_is_answered_out_of_its_order(said: bytes) -> None:
+    made = UpstreamReader("s", LOGIN, 7, MOST_BYTES, 0)
+    sent(made)
+    made.receive(said, 0)
+    assert "where that is not to come" in made.fault
+    assert (sent(made), made.is_reading) == ([], False)
+
+
+def test_parts_of_messages_take_no_more_than_their_octets(reader: UpstreamReader) -> None:
+    said = announced(100) + _frame(3, b"") * 1_000 + _frame(3, b"a") * 99
+    reader.receive(said, 0)
+    assert reader._coming is not None
+    assert reader._coming.body == b"a" * 99
+    reader.receive(_frame(3, b"a"), 0)
+    (found,) = reader.take_messages()
+    assert (found.content.body, reader.fault) == (b"a" * 100, "")
+
+
+def test_what_comes_unasked_on_the_channel_for_looks_is_not_answered(reader: UpstreamReader) -> None:
+    reader.tick(0)
+    sent(reader)
+    reader.receive(octets(commands.Basic.CancelOk("last"), 2) * 10, 0)
+    assert sent(reader) == []
+    reader.receive(message(1, b"last", channel=2) * 10, 0)
+    assert [method.name for _, method in sent(reader)] == ["Basic.Cancel"]
+    reader.receive(octets(commands.Basic.CancelOk("last"), 2) * 10, 0)
+    assert [method.name for _, method in sent(reader)] == ["Basic.Ack"]
 
 
 def test_a_connection_that_says_nothing_is_given_up(reader: UpstreamReader) -> None:
