@@ -590,8 +590,8 @@ QUEUE_BUGS = [
     Bug(
         "shows a moment what has left since",
         "node/shard/moment.py",
-        "            if is_stream or piece.there is not None or piece.is_held():\n",
-        "            if is_stream or piece.there is not None:\n",
+        "            if is_stream or line.anywhere or piece.there is not None or piece.is_held():\n",
+        "            if is_stream or line.anywhere or piece.there is not None:\n",
         "tests/node/shard/test_line.py::test_a_moment_stays_as_it_was_whatever_leaves",
         "assert",
     ),
