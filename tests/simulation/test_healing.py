@@ -111,8 +111,8 @@ def with_moves_and_growth(first_seed: int) -> Simulation:
     scenario = five_nodes(first_seed, 500)
     shards = scenario.node_profile.shards
     if shards == 1 and scenario.node_profile.large_body_bytes < LARGE_AMONG_FEW_LANES:
-        # All letters go by the same few lanes. Were all of them large, of which one goes at a time, a move could wait for
-        # longer than it has to (HELD_UP_MS): then what dies in the new shard may overtake them, and not all has come.
+        # All letters go by the same few lanes. Were all of them large, of which one goes at a time, a move could wait
+        # for longer than it has to (HELD_UP_MS): then what dies in the new shard may overtake them.
         profile = replace(scenario.node_profile, large_body_bytes=LARGE_AMONG_FEW_LANES)
         scenario = replace(scenario, node_profile=profile)
     queues = tuple(sorted(set(scenario.topology.queues) - {"removed"}))
