@@ -106,11 +106,12 @@ def test_who_is_silent_for_less_than_that_is_not_replaced() -> None:
 LARGE_AMONG_FEW_LANES = 10_000
 
 
-def with_moves_and_growth(first_seed: int) -> Simulation:
+def with_moves_and_growth(first_seed: int, large_among_few_lanes: bool = False) -> Simulation:
     """While the member is silent and replaced, queues move and shards are added, to which queues move as well."""
     scenario = five_nodes(first_seed, 500)
     shards = scenario.node_profile.shards
-    if shards == 1 and scenario.node_profile.large_body_bytes < LARGE_AMONG_FEW_LANES:
+    is_cut = scenario.node_profile.large_body_bytes < LARGE_AMONG_FEW_LANES
+    if shards == 1 and is_cut and not large_among_few_lanes:
         # All letters go by the same few lanes. Were all of them large, of which one goes at a time, a move could wait
         # for longer than it has to (HELD_UP_MS): then what dies in the new shard may overtake them.
         profile = replace(scenario.node_profile, large_body_bytes=LARGE_AMONG_FEW_LANES)
@@ -155,3 +156,11 @@ def test_queues_move_and_shards_are_added_while_a_silent_member_is_replaced() ->
 @pytest.mark.parametrize("first_seed", range(200, 1_200, 50))
 def test_they_meet_in_many_seeds(first_seed: int) -> None:
     meet(range(first_seed, first_seed + 50, 5))
+
+
+@pytest.mark.xfail(
+    raises=AssertionError, strict=True,
+    reason="large letters go one at a time: with one shard and nothing but these a move waits its 30 s out (D7)",
+)
+def test_d7_queues_move_among_few_lanes_in_which_all_is_large() -> None:
+    with_moves_and_growth(1_100, large_among_few_lanes=True)
