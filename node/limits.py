@@ -53,9 +53,13 @@ LARGE_PUBLISHES_BYTES: Final = 32 * MIB
 shard without a leader does not stop all others."""
 
 LARGE_TRANSFERS_BYTES: Final = 64 * MIB
-"""Of large dead letters, and of large messages of queues that move, one is on its way to another shard from a node at a
-time, and beside it those whose shards have lost their leader, which are in memory for as long: together so much, or
-one."""
+"""Of large dead letters, and of large messages of queues that move, those to one shard are on their way from a node at
+a time, and beside them those to shards that have lost their leader, which are in memory for as long: together so much,
+or one."""
+
+LARGE_TRANSFERS_AHEAD_PIECES: Final = 8
+"""Of those to one shard so many pieces are given to the session, or one item: the next ones are there when the last
+pieces of the first have gone. Of a larger one the octets take far longer than the way."""
 
 # --- shards ----------------------------------------------------------------------------------------------
 

@@ -49,7 +49,8 @@ PIECE_BYTES: Final = 512 * 1024
 1 Gbit/s 8; with a larger number others would wait longer, with a smaller one each message takes more rounds."""
 
 PIECES_UNDER_WAY: Final = 2
-"""Batches of large commands that a session has on their way: while one is written, the next one travels."""
+"""So many times the octets of a piece a session has on their way of large commands: while one is written, the next one
+travels."""
 
 PieceRow = tuple[int, int, int, int, int]
 """Of a group's state: the entry with its WHOLE (0: that has not come), then its node (else 0); its entry, where it

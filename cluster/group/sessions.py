@@ -217,6 +217,7 @@ class SessionSender:
         self._large: deque[LargeCommand] = deque()
         """Commands whose WHOLE is not sent yet; of the first there may be pieces under way."""
         self._large_under_way = 0
+        self._large_bytes_under_way = 0
         """Of `_unapplied`."""
         self._piece_is_next = False
         """They take turns with all others."""
@@ -260,10 +261,17 @@ class SessionSender:
 
     def _may_cut(self) -> bool:
         """Whether a batch of a large command may go."""
-        if not self._large or self._large_under_way >= PIECES_UNDER_WAY or len(self._unapplied) >= self._window:
+        if not self._large or len(self._unapplied) >= self._window:
             return False
         large = self._large[0]
-        return large.cut_bytes < len(large.body) or self._closed_batches >= large.behind
+        left = len(large.body) - large.cut_bytes
+        if not left and self._closed_batches < large.behind:
+            return False
+        if self._large_under_way >= max(self._window - 1, 1):
+            return False  # What is not large finds room at any time.
+        size_bytes = min(left, self._piece_bytes) or large.head_bytes
+        under_way = self._large_bytes_under_way
+        return not under_way or under_way + size_bytes <= PIECES_UNDER_WAY * self._piece_bytes
 
     def _cut(self) -> _Batch:
         """The next piece of a large command, or its WHOLE."""
@@ -273,9 +281,11 @@ class SessionSender:
         self._large_under_way += 1
         if start < len(large.body):
             size_bytes = min(self._piece_bytes, len(large.body) - start)
+            self._large_bytes_under_way += size_bytes
             large.cut_bytes += size_bytes
             return _Batch(self.kind, self._next_sequence, [], size_bytes, [], PIECE, large, start)
         self._large.popleft()
+        self._large_bytes_under_way += large.head_bytes
         waiters = [(large.answers, large.waiter)] if large.answers or large.waiter is not None else []
         return _Batch(self.kind, self._next_sequence, large.head, large.head_bytes, waiters, WHOLE, large)
 
@@ -379,6 +389,7 @@ class SessionSender:
             self.applied_batches += 1
         else:
             self._large_under_way -= 1
+            self._large_bytes_under_way -= batch.size_bytes
             if batch.form == PIECE:
                 batch.large.applied_bytes += batch.size_bytes
         return batch.waiters
@@ -434,4 +445,4 @@ class SessionSender:
                 self.pending_bytes += large.applied_bytes
             large.cut_bytes = large.applied_bytes = 0
         self._unapplied = unapplied
-        self._large_under_way = 0
+        self._large_under_way = self._large_bytes_under_way = 0

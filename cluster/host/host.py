@@ -522,8 +522,9 @@ class Host:
 
     @property
     def busy(self) -> bool:
-        """Whether `pump` left something to do at once (its rounds are bounded)."""
-        return bool(self._dirty)
+        """Whether `pump` left something to do at once (its rounds are bounded), or something was given since then that
+        is to leave."""
+        return bool(self._dirty) or self._outgoing.has_frames
 
     @property
     def log_lost(self) -> str | None:

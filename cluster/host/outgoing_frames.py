@@ -91,6 +91,11 @@ class OutgoingFrames:
             return False
         return kind == MessageType.HEARTBEAT_RESP and not message.context
 
+    @property
+    def has_frames(self) -> bool:
+        """Whether there is something to leave now."""
+        return bool(self._frames)
+
     def has_unhurried(self, peer: int) -> bool:
         """Whether something waits for the next frame to a peer."""
         waits = self._unhurried.get(peer) or self._notices.get(peer)

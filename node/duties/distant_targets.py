@@ -21,7 +21,7 @@ from mayfly.cluster.group.sessions import KIND_INTERNAL, encode_batch
 from mayfly.cluster.host.host import Host
 from mayfly.node.notice_kinds import TARGET_ASKED, TARGET_TOLD, TARGET_TRANSFER
 from mayfly.node.shard.commands import transferred
-from mayfly.node.shard.room import Room
+from mayfly.node.shard.room import NO_ROOM, Room
 from mayfly.node.shard.shard import Shard
 
 ASK_AGAIN_MS: Final = 100
@@ -38,8 +38,6 @@ _ASKED: Final = struct.Struct("<HQQQ")
 _TOLD: Final = struct.Struct("<HQQqQQQ")
 _MOST: Final = (1 << 62) - 1
 
-_NO_ROOM: Final = Room(0, 0, 0)
-
 
 class _Target:
     """What is known here of one queue elsewhere, for one source."""
@@ -51,7 +49,7 @@ class _Target:
         self.is_wanted = True
         """Whether somebody wanted to know it since it was last looked for what nobody does."""
         self.received = 0
-        self.room: Room = _NO_ROOM
+        self.room: Room = NO_ROOM
 
 
 class DistantTargets:
@@ -135,7 +133,7 @@ class DistantTargets:
     def _tell(self, node: int, shard: int, queue: int, source: int, next_bytes: int) -> None:
         replica = self._shards.get(shard)
         if replica is not None and self._host.groups[shard].established:
-            room = replica.room(queue, next_bytes)
+            room = replica.room(queue, source, next_bytes)
             told = _TOLD.pack(
                 shard, queue, source, replica.received_up_to(queue, source),
                 *[min(max(each, 0), _MOST) for each in room],

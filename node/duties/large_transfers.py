@@ -1,6 +1,7 @@
-"""Large items of lanes on their way to other shards in pieces: from one node one after the other (pure).
+"""Large items of lanes on their way to other shards in pieces: from one node to one shard at a time (pure).
 
-They go by this node's sessions (`cluster.group.pieces`), which see to it that they come whatever leaders do. What is
+They go by this node's sessions (`cluster.group.pieces`), which see to it that they come, in order, whatever leaders do.
+So what follows the first to a shard need not wait until that is there: while a shard has its turn, more may go. What is
 bounded here is what their bodies take of this node's memory, and of others' patience. What is stuck, for its shard has
 no leader or no majority, does not hold up the others (RULES D8).
 """
@@ -8,30 +9,50 @@ no leader or no majority, does not hold up the others (RULES D8).
 from collections.abc import Callable
 from typing import Final
 
-from mayfly.node.limits import LARGE_TRANSFERS_BYTES
+from mayfly.node.limits import LARGE_TRANSFERS_AHEAD_PIECES, LARGE_TRANSFERS_BYTES
 
 _ANY_SIZE: Final = 1 << 62
 
 ASKS_AGAIN_WITHIN_MS: Final = 250
 """Who stands in line and has not asked for so long has gone away."""
 
+TURN_MS: Final = 100
+"""For so long more may go to the same shard while something for others waits."""
+
 STUCK_MS: Final = 5_000
-"""What is under way for so long is stuck, whatever is known of a leader: one without a majority may not be known to
-have stepped down. 16 MiB take a second on a busy machine."""
+"""If for so long nothing of what is under way to a shard has come, it is stuck, whatever is known of a leader: one
+without a majority may not be known to have stepped down. 16 MiB take a second on a busy machine."""
+
+
+class _Turn:
+    """What is under way to one shard: octets, of so many, the first since ``began_ms``; when the last of it came."""
+
+    __slots__ = ("began_ms", "came_ms", "count", "size_bytes")
+
+    def __init__(self, now_ms: int) -> None:
+        self.began_ms = now_ms
+        self.came_ms = now_ms
+        self.count = 0
+        self.size_bytes = 0
 
 
 class LargeTransfers:
     """Of one node, from all shards that it leads."""
 
     def __init__(
-        self, leader_of: Callable[[int], int], submit: Callable[[int, list[bytes], int, Callable[[object], None]], None]
+        self,
+        leader_of: Callable[[int], int],
+        submit: Callable[[int, list[bytes], int, Callable[[object], None]], None],
+        piece_bytes: int,
     ) -> None:
         """`leader_of(shard)`: 0 if none is known. `submit(shard, parts, size_bytes, applied)` gives a command to this
-        node's session."""
+        node's session, which cuts it into pieces of `piece_bytes`."""
+        self._ahead_bytes = LARGE_TRANSFERS_AHEAD_PIECES * piece_bytes
         self._leader_of = leader_of
         self._submit = submit
-        self._under_way: dict[int, tuple[int, int]] = {}
-        """Shard -> octets, and since when."""
+        self._now_ms = 0
+        self._turns: dict[int, _Turn] = {}
+        """By shard. One of them at most is not stuck."""
         self._line: dict[tuple[int, int], tuple[int, int, int]] = {}
         """Source and queue of those who wait, in this order -> the queue's shard, octets, and when they asked last."""
 
@@ -40,45 +61,71 @@ class LargeTransfers:
         done: Callable[[], None], now_ms: int,
     ) -> bool:
         """A TRANSFER of a single item for a queue of a replicated shard, from `source`: `parts()`, of which the last is
-        a body of `size_bytes`. It comes, as long as this node lives: `done` once it was applied. False: it can't go
-        now, or others go first; ask again."""
+        a body of `size_bytes`. It comes, as long as this node lives, behind all that was given for that shard: `done`
+        once it was applied. False: it can't go now, or others go first; ask again."""
+        self._now_ms = now_ms
         self._line[(source, queue)] = (shard, size_bytes, now_ms)
-        room_bytes = self._room_bytes(now_ms)
-        if not self._can_go(shard, size_bytes, room_bytes) or not self._is_next((source, queue), room_bytes, now_ms):
+        if not self._can_go(shard, size_bytes) or not self._is_next((source, queue)):
             return False
         del self._line[(source, queue)]
         made = parts()
-        self._under_way[shard] = (size_bytes, now_ms)
+        turn = self._turns.get(shard)
+        if turn is None:
+            turn = self._turns[shard] = _Turn(now_ms)
+        turn.count += 1
+        turn.size_bytes += size_bytes
 
         def applied(_: object) -> None:
-            self._under_way.pop(shard, None)
+            turn.count -= 1
+            turn.size_bytes -= size_bytes
+            turn.came_ms = self._now_ms
+            if not turn.count:
+                del self._turns[shard]
             done()
 
         self._submit(shard, made, sum(map(len, made)), applied)
         return True
 
-    def _room_bytes(self, now_ms: int) -> int:
-        """How large the next may be. One goes at a time, of any size, and others only beside those that are stuck."""
+    def _can_go(self, shard: int, size_bytes: int) -> bool:
+        """Whether it may go now, if it is its turn."""
+        if self._leader_of(shard) == 0:
+            return False
+        turn = self._turns.get(shard)
+        if turn is None:
+            return size_bytes <= self._room_bytes()
+        if self._is_stuck(shard, turn) or turn.size_bytes + size_bytes > self._ahead_bytes:
+            return False
+        return self._now_ms - turn.began_ms < TURN_MS or not self._others_wait(shard)
+
+    def _room_bytes(self) -> int:
+        """How large what goes to another shard may be: any size beside nothing; nothing beside what is not stuck."""
         left = LARGE_TRANSFERS_BYTES
-        for shard, (size_bytes, since_ms) in self._under_way.items():
-            if self._leader_of(shard) != 0 and now_ms - since_ms < STUCK_MS:
+        for shard, turn in self._turns.items():
+            if not self._is_stuck(shard, turn):
                 return -1
-            left -= size_bytes
-        return left if self._under_way else _ANY_SIZE
+            left -= turn.size_bytes
+        return left if self._turns else _ANY_SIZE
 
-    def _can_go(self, shard: int, size_bytes: int, room_bytes: int) -> bool:
-        return size_bytes <= room_bytes and shard not in self._under_way and self._leader_of(shard) != 0
+    def _is_stuck(self, shard: int, turn: _Turn) -> bool:
+        return self._leader_of(shard) == 0 or self._now_ms - turn.came_ms >= STUCK_MS
 
-    def _is_next(self, asking: tuple[int, int], room_bytes: int, now_ms: int) -> bool:
+    def _others_wait(self, shard: int) -> bool:
+        """Whether somebody has asked lately who may have a turn of his own after this shard's."""
+        return any(
+            other not in self._turns and self._leader_of(other) != 0 and self._now_ms - asked_ms <= ASKS_AGAIN_WITHIN_MS
+            for other, _, asked_ms in self._line.values()
+        )
+
+    def _is_next(self, asking: tuple[int, int]) -> bool:
         """Whether nobody who could go has waited longer."""
         gone: list[tuple[int, int]] = []
         is_next = True
         for other, (shard, size_bytes, asked_ms) in self._line.items():
             if other == asking:
                 break
-            if now_ms - asked_ms > ASKS_AGAIN_WITHIN_MS:
+            if self._now_ms - asked_ms > ASKS_AGAIN_WITHIN_MS:
                 gone.append(other)
-            elif self._can_go(shard, size_bytes, room_bytes):
+            elif self._can_go(shard, size_bytes):
                 is_next = False
                 break
         for other in gone:

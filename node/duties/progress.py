@@ -10,13 +10,11 @@ class TargetProgress:
     """What was sent and, of lanes, settled, by sequence; and since when nothing has moved.
 
     ``wanted``: the first that the target has not, as far as is known here. ``probing``: what was sent did not arrive,
-    so one message at a time goes until one does. ``large``: the last that was sent in pieces, behind which nothing goes
-    until it is there; ``large_is_under_way``: these are not all applied yet.
+    so one message at a time goes until one does. ``large``: the last that was sent in pieces, behind which only such go
+    until it is there; ``large_under_way``: how many of these are not applied yet.
     """
 
-    __slots__ = (
-        "large", "large_is_under_way", "moved_ms", "probing", "sent", "settled", "target_shard", "wanted",
-    )
+    __slots__ = ("large", "large_under_way", "moved_ms", "probing", "sent", "settled", "target_shard", "wanted")
 
     def __init__(self, target_shard: int, wanted: int, now_ms: int) -> None:
         self.target_shard = target_shard
@@ -26,7 +24,7 @@ class TargetProgress:
         self.moved_ms = now_ms
         self.probing = False
         self.large = 0
-        self.large_is_under_way = False
+        self.large_under_way = 0
 
     def wants(self, wanted: int, now_ms: int) -> None:
         """All before this one is there."""
@@ -35,21 +33,28 @@ class TargetProgress:
 
     def is_stalled(self, now_ms: int) -> bool:
         """Whether nothing has moved for a while. What goes in pieces is not given up: its session sees to it."""
-        return not self.large_is_under_way and now_ms - self.moved_ms >= AGAIN_MS
+        return not self.large_under_way and now_ms - self.moved_ms >= AGAIN_MS
 
     @property
     def waits_for_large(self) -> bool:
         """Whether what was sent in pieces is not known to be there."""
         return self.large >= self.wanted
 
-    def sends_large(self, sequence: int) -> None:
-        """This one, the first that is wanted, is sent in pieces."""
-        self.sent = self.large = sequence
-        self.large_is_under_way = True
+    @property
+    def may_send_large(self) -> bool:
+        """Whether the next to be sent may go in pieces: what came too early would be refused only when all of it is
+        there. It is what is wanted, or goes behind such a one, the same way."""
+        return self.sent + 1 == self.wanted or (self.large_under_way > 0 and self.sent == self.large)
+
+    def sends_large(self) -> None:
+        """The next one is sent in pieces."""
+        self.sent += 1
+        self.large = self.sent
+        self.large_under_way += 1
 
     def large_was_applied(self, now_ms: int) -> None:
-        """It is there now, or was refused."""
-        self.large_is_under_way = False
+        """One of them is there now, or was refused."""
+        self.large_under_way -= 1
         self.moved_ms = now_ms
 
     def go_on(self, stalled: bool, now_ms: int) -> None:

@@ -68,6 +68,9 @@ those that die there must not overtake them (RULES D7). Nobody is served by it m
 _ROUTES_PER_LOOK: Final = 2
 """ROUTEs decided in one go: more would keep the event loop too long, fewer would never be ahead of the log."""
 
+_JUST_BEFORE: Final = 8
+"""So many items before a large one are given to the session as well: more are quicker together, and waited for."""
+
 _UNROUTABLE: Final = (commands.PARKED, commands.DROPPED_UNROUTABLE)
 
 
@@ -568,71 +571,77 @@ class ShardDuties:
         last = self._last_that_fits(lane, progress.target_shard, progress.wanted, now_ms)
         if progress.probing:
             last = min(last, progress.wanted)
-        in_pieces = not is_transient(progress.target_shard)
         while progress.sent < last and progress.sent - progress.wanted < DEAD_LETTERS_UNDER_WAY:
-            if progress.waits_for_large:
+            items, in_pieces = self._in_one_command(lane, progress, last)
+            if in_pieces:
+                if not self._send_in_pieces(lane, progress, items, now_ms):
+                    return
+            elif progress.waits_for_large:
                 return
-            items: list[Message] = []
-            size = 0
-            for message in islice(
-                lane.items, progress.sent + 1 - lane.first_sequence, last + 1 - lane.first_sequence
-            ):
-                if in_pieces and self._is_large(message):
-                    if not items:
-                        self._send_large(lane, progress, message, now_ms)
-                        return
-                    break
-                items.append(message)
-                size += message.content_length
-                if size >= TRANSFER_BYTES or len(items) >= DEAD_LETTERS_PER_ENTRY:
-                    break
-            command = self._encode(lane.target_queue, progress.sent + 1, items, now_ms)
-            self._port.transfer(progress.target_shard, command)
-            progress.sent += len(items)
+            else:
+                parts = self._parts(lane.target_queue, progress.sent + 1, items, now_ms)
+                self._port.transfer(progress.target_shard, b"".join(parts))
+                progress.sent += len(items)
 
-    def _send_large(self, lane: Lane, progress: TargetProgress, message: Message, now_ms: int) -> None:
-        """Send one item in pieces, if it is what the target wants: what came too early would be refused only when all
-        of it is there. Nothing goes behind it before it has come (RULES D7)."""
+    def _in_one_command(self, lane: Lane, progress: TargetProgress, last: int) -> tuple[list[Message], bool]:
+        """What goes next together, and whether it goes in pieces: a large item alone, and in the same way each that is
+        just before one, so that this one need not wait for it."""
+        items: list[Message] = []
+        size = 0
+        first = lane.first_sequence
+        may_be_large = not is_transient(progress.target_shard)
+        for message in islice(lane.items, progress.sent + 1 - first, last + 1 - first):
+            if may_be_large and self._is_large(message):
+                if len(items) > _JUST_BEFORE:
+                    break
+                return [items[0] if items else message], True
+            items.append(message)
+            size += message.content_length
+            if size >= TRANSFER_BYTES or len(items) >= DEAD_LETTERS_PER_ENTRY:
+                break
+        return items, False
+
+    def _send_in_pieces(self, lane: Lane, progress: TargetProgress, items: list[Message], now_ms: int) -> bool:
+        """Send this one, if it can go now. Nothing that goes another way follows before it has come (RULES D7)."""
         sequence = progress.sent + 1
         large = self._large
-        if large is None or sequence != progress.wanted or progress.large_is_under_way:
-            return
-
-        def parts() -> list[bytes]:
-            content = large.content(message)
-            if item_kind(message) == LETTER and message.ttl_ms < 0:
-                return commands.transfer_parts(self._source, lane.target_queue, sequence, [content])
-            return commands.transfer_moved_parts(
-                self._source, lane.target_queue, sequence, self._clock(now_ms), [(message, content)]
-            )
+        if large is None or not progress.may_send_large:
+            return False
 
         def applied() -> None:
             progress.large_was_applied(self._now_ms)
             self._port.ask_again(progress.target_shard, lane.target_queue, self._source)
 
-        if large.transfers.give(
-            progress.target_shard, lane.target_queue, self._source, message.body_length, parts, applied, now_ms
-        ):
-            progress.sends_large(sequence)
+        given = large.transfers.give(
+            progress.target_shard, lane.target_queue, self._source, items[0].content_length,
+            lambda: self._parts(lane.target_queue, sequence, items, now_ms), applied, now_ms,
+        )  # fmt: skip
+        if given:
+            progress.sends_large()
+        return given
 
-    def _encode(self, queue_id: int, first_sequence: int, items: list[Message], now_ms: int) -> bytes:
-        """The command that brings these items of a lane to their queue."""
+    def _parts(self, queue_id: int, first_sequence: int, items: list[Message], now_ms: int) -> list[bytes]:
+        """The command that brings these items of a lane to their queue; its last part is the last body, if it has
+        any."""
         if item_kind(items[0]) == MANIFEST:
-            return self.shard.move_in(queue_id)
+            return [self.shard.move_in(queue_id)]
         contents: list[commands.LetterContent] = []
         index, data = -1, b""
         are_letters = True
         for item in items:
-            # Many in a row stand in the same entry.
-            if item.index != index:
-                index, data = item.index, self._entry(item.index)
-            contents.append(content_of(data, item))
+            if self._large is not None and self._is_large(item):
+                contents.append(self._large.content(item))
+            else:
+                # Many in a row stand in the same entry.
+                if item.index != index:
+                    index, data = item.index, self._entry(item.index)
+                contents.append(content_of(data, item))
             if item_kind(item) != LETTER or item.ttl_ms >= 0:
                 are_letters = False
         if are_letters:
-            return commands.encode_transfer(self._source, queue_id, first_sequence, contents)
+            return commands.transfer_parts(self._source, queue_id, first_sequence, contents)
         moved = list(zip(items, contents, strict=True))
-        return commands.encode_transfer_moved(self._source, queue_id, first_sequence, self._clock(now_ms), moved)
+        return commands.transfer_moved_parts(self._source, queue_id, first_sequence, self._clock(now_ms), moved)
 
     def _earlier_are_through(self, queue_id: int, manifest: int, left_ms: int, now_ms: int) -> bool:
         """Whether the queue, which left at that time of the shard's clock, can be made in its new shard: how long it

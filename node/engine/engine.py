@@ -107,7 +107,9 @@ class Engine:
         self._with_lanes: dict[int, ShardLeader] = {}
         """Those whose dead letters wait for other shards. That changes with the shard alone."""
         self.distant: DistantTargets = DistantTargets(self.shards, self.host)
-        self.large_transfers: LargeTransfers = LargeTransfers(self.host.leader_of, self._submit_large)
+        self.large_transfers: LargeTransfers = LargeTransfers(
+            self.host.leader_of, self._submit_large, host_settings.group.piece_bytes
+        )
         self.upstreams: UpstreamMirrors = UpstreamMirrors(
             self.catalog, self.shards, self.host.groups, self.transfer, random
         )
@@ -499,11 +501,11 @@ class Engine:
     def room(self, target_shard: int, queue: int, source: int, next_bytes: int) -> Room:
         """See `DutyPort.room`."""
         if is_transient(target_shard):
-            return self.transient.room(target_shard, queue, next_bytes)
+            return self.transient.room(target_shard, queue, source, next_bytes)
         shard = self.shards.get(target_shard)
         if shard is None:
             return self.distant.room(target_shard, queue, source, next_bytes, self._now_ms)
-        return shard.room(queue, next_bytes)
+        return shard.room(queue, source, next_bytes)
 
     def leads(self, shard_id: int) -> bool:
         """See `ClusterFacade.leads`."""

@@ -15,3 +15,4 @@ class Room(NamedTuple):
 
 
 ANY_ROOM: Final = Room(UNLIMITED, UNLIMITED)
+NO_ROOM: Final = Room(0, 0, 0)

@@ -14,6 +14,7 @@ from mayfly.cluster.group.sessions import SessionKey
 from mayfly.cluster.group.state_machine import BadSnapshot, Missed
 from mayfly.cluster.versions import LEVEL_SCHEDULES
 from mayfly.node.shard import commands, holders, queues, settle
+from mayfly.node.shard.dead_letters import takes_from
 from mayfly.node.shard.delivery import serve
 from mayfly.node.shard.dispatch import apply_client_command, apply_internal_command, required
 from mayfly.node.shard.effects import ConsumerCancelled, ConsumerMoved, Deliver
@@ -29,7 +30,7 @@ from mayfly.node.shard.queue import UNLIMITED, Queue
 from mayfly.node.shard.redrive import Redrive
 from mayfly.node.shard.results import GetResult
 from mayfly.node.shard.returns import settle_returning
-from mayfly.node.shard.room import ANY_ROOM, Room
+from mayfly.node.shard.room import ANY_ROOM, NO_ROOM, Room
 from mayfly.node.shard.snapshot.pace import MESSAGES_PER_STEP
 from mayfly.node.shard.snapshot.reader import RestoreInSteps, restore
 from mayfly.node.shard.snapshot.writer import ShardSnapshotInSteps, snapshot
@@ -436,12 +437,14 @@ class Shard:
         """The MOVE_IN of a queue that has left, for its new shard."""
         return move_in_command(self._state, self._state.queues[queue_id])
 
-    def room(self, queue_id: int, next_bytes: int = 0) -> Room:
-        """What a queue would take now, the first with a body of ``next_bytes``.
+    def room(self, queue_id: int, source: int, next_bytes: int = 0) -> Room:
+        """What a queue would take now of the dead letters of ``source``, the first with a body of ``next_bytes``.
 
-        A hint for who sends dead letters (RULES D8): the queue decides when they get there.
+        A hint for who sends them (RULES D8): the queue decides when they get there.
         """
         queue = self._state.queues.get(queue_id)
+        if queue is not None and not takes_from(queue, source):
+            return NO_ROOM
         if queue is None or not queue.refuses or queue.refusals_die:
             return ANY_ROOM
         messages = queue.max_length - queue.waiting_count()

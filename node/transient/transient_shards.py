@@ -205,10 +205,10 @@ class TransientShards:
             return -1
         return self._received.get((target_shard, queue, source), 0)
 
-    def room(self, target_shard: int, queue: int, next_bytes: int) -> Room:
+    def room(self, target_shard: int, queue: int, source: int, next_bytes: int) -> Room:
         """See `DutyPort.room`; for transient shards: nobody knows of another node's."""
         if target_shard == self.shard_id:
-            return self.local.shard.room(queue, next_bytes)
+            return self.local.shard.room(queue, source, next_bytes)
         return ANY_ROOM
 
     def _transfer_came(self, node_id: int, data: bytes) -> None:

@@ -57,6 +57,8 @@ DRAIN_LATE_US = 3 * SECOND_US
 """So much longer than planned may it take until all queues are drained: disks may be slow."""
 MOVES_LATE_US = (HELD_UP_MS + EARLIER_DEATHS_MS + 5_000) * MILLISECOND_US
 """So long may moves take from then on: they wait for dead letters that have no room before the queues are drained."""
+LETTERS_LATE_US = 10 * SECOND_US
+"""So long may what waits in lanes take then: what is large goes in pieces, one behind the other."""
 DUE_LATE_US = 5 * SECOND_US
 """So long may messages wait for their time then, which may have come back a moment before."""
 RECURS_LONGER_US = 2_250_000
@@ -283,6 +285,7 @@ class Simulation(ScenarioRun[NodeScenario]):
         self.queue.run_until(start + timeline.end)
         self._wait_for(DRAIN_LATE_US, self._drainer.is_done)
         self._wait_for(MOVES_LATE_US, self._nothing_moves)
+        self._wait_for(LETTERS_LATE_US, self._lanes_are_empty)
         self._wait_for(DUE_LATE_US, self._nothing_is_to_be_due)
         if self.scenario.schedules:
             self.queue.run_until(self.queue.now_us + SECOND_US)
@@ -484,6 +487,10 @@ class Simulation(ScenarioRun[NodeScenario]):
 
     def _nothing_moves(self) -> bool:
         return not any(program.engine.catalog.moving_queues() for program in self._programs())
+
+    def _lanes_are_empty(self) -> bool:
+        shards = [shard for program in self._programs() for shard in program.engine.shards.values()]
+        return not any(shard.has_lanes or shard.unrouted(1) for shard in shards)
 
     def _nothing_is_to_be_due(self) -> bool:
         shards = [shard for program in self._programs() for shard in program.engine.shards.values()]

@@ -20,6 +20,10 @@ CHROMIUM: Final = shutil.which("chromium") or shutil.which("chromium-browser") o
 DRIVER: Final = shutil.which("chromedriver")
 MISSING: Final = "no Chromium here: Debian has the packages chromium and chromium-driver"
 
+NETWORK_CHANGED: Final = "net::ERR_NETWORK_CHANGED"
+LOADS: Final = 10
+"""How often a page is loaded, at most, until nothing disturbs it."""
+
 _STARTED: Final = re.compile(r"started successfully on port (\d+)")
 _ELEMENT: Final = "element-6066-11e4-a52e-4f735466cecf"
 """What WebDriver calls a reference to an element."""
@@ -39,6 +43,8 @@ class Browser:
         self._log = Path(self._folder.name, "driver.log")
         self._driver: subprocess.Popen[bytes] | None = None
         self._session = ""
+        self._faults: list[str] = []
+        """What was told while pages were loaded."""
 
     def __enter__(self) -> Self:
         assert CHROMIUM is not None and DRIVER is not None, MISSING
@@ -67,9 +73,16 @@ class Browser:
             self._end()
 
     def open(self, address: str) -> None:
-        """Go there; what has that address but for a part behind # is loaded anew."""
-        self._ask("POST", "/url", {"url": "about:blank"})
-        self._ask("POST", "/url", {"url": address})
+        """Go there; what has that address but for a part behind # is loaded anew, and once more if meanwhile another
+        test has changed the machine's network interfaces, for which the browser gives up what it loads."""
+        for _ in range(LOADS):
+            self._ask("POST", "/url", {"url": "about:blank"})
+            self._ask("POST", "/url", {"url": address})
+            faults = self._told()
+            if not any(NETWORK_CHANGED in fault for fault in faults):
+                self._faults += faults
+                return
+        raise AssertionError(f"{address} could not be loaded in {LOADS} goes: {faults}")
 
     def run(self, script: str, *arguments: Any) -> Any:
         """What a function with that body returns in the page."""
@@ -132,6 +145,10 @@ class Browser:
 
     def faults(self) -> list[str]:
         """What the page has complained about since it was asked last, but for answers that refuse something."""
+        faults, self._faults = self._faults + self._told(), []
+        return faults
+
+    def _told(self) -> list[str]:
         told = self._ask("POST", "/se/log", {"type": "browser"})
         return [each["message"] for each in told if "the server responded with a status of" not in each["message"]]
 

@@ -918,7 +918,7 @@ def looks_of_the_leader(world: World) -> Callable[[], object]:
         shard.due_leases(world.time_ms, BOUND)
         shard.next_message_due_ms()
         shard.unrouted(BOUND)
-        shard.room(BIG, 10)
+        shard.room(BIG, 8, 10)
         shard.newest_parked()
         assert shard.has_lanes in (True, False) and shard.empty_lanes >= 0
 

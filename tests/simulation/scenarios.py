@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
+from mayfly.cluster.host.frame import Frame
 from simulation.cluster.events import SECOND_US
 from simulation.cluster.faults import Fault
 from simulation.node.run import Simulation
@@ -11,8 +13,8 @@ from simulation.node.scenario import NodeScenario, draw_scenario
 from simulation.simulators import CLUSTERS
 
 
-def run(scenario: NodeScenario) -> Simulation:
-    simulation = Simulation(scenario)
+def run(scenario: NodeScenario, on_wire: Callable[[Frame, int, int], Frame] | None = None) -> Simulation:
+    simulation = Simulation(scenario, on_wire=on_wire)
     CLUSTERS.kept(simulation)
     return simulation
 

@@ -56,13 +56,25 @@ def test_few_pieces_are_under_way_and_others_go_between() -> None:
     it.applied(1)
     assert shown(it.unsent(0, 1000)) == []
     it.applied(2)
-    assert shown(it.unsent(0, 1000)) == [(PIECE, 5, BODY[20:])]
-    it.applied(3)
-    assert shown(it.unsent(0, 1000)) == [(WHOLE, 6, b"head")]
-    for sequence in (4, 5):
+    assert shown(it.unsent(0, 1000)) == [(PIECE, 5, BODY[20:]), (WHOLE, 6, b"head")]
+    for sequence in (3, 4, 5):
         it.applied(sequence)
     assert [answers for answers, _ in it.applied(6)] == [True]
     assert it.idle and it.pending_bytes == 0 and not it.can_send
+
+
+def test_ends_and_small_pieces_of_commands_in_a_row_do_not_wait_for_each_other() -> None:
+    """What is bounded is how many octets are under way, and one batch of the window is left for others."""
+    it = sender(window=6)
+    for number in range(4):
+        it.add_large([b"%d" % number, BODY[:3]], 4, False, None)
+    forms = [(PIECE, 1, BODY[:3]), (WHOLE, 2, b"0"), (PIECE, 3, BODY[:3]), (WHOLE, 4, b"1"), (PIECE, 5, BODY[:3])]
+    assert shown(it.unsent(0, 1000)) == forms
+    it.add([b"small"], 5, False, None)
+    assert shown(it.unsent(0, 1000)) == [(0, 6, b"small")]
+    for sequence in range(1, 7):
+        it.applied(sequence)
+    assert [form for form, _, _ in shown(it.unsent(0, 1000))] == [WHOLE, PIECE, WHOLE]
 
 
 def test_a_command_given_before_goes_before_its_end() -> None:

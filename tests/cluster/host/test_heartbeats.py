@@ -145,3 +145,18 @@ def test_a_notice_that_is_not_urgent_goes_with_any_frame_in_order(cluster: Clust
     host.send_notice(first, 200, b"urgent")
     host.send_unhurried_notice(first, 200, b"later")
     assert [data for _, data in host.pump(cluster.now).frames[first].notices] == [b"word", b"urgent", b"later"]
+
+
+def test_what_is_given_after_a_pump_makes_the_host_busy(cluster: Cluster) -> None:
+    """What applied entries bring about does not wait for the next input, or the next heartbeat."""
+    host = cluster.nodes[cluster.leader()].host
+    peer = host.peers[0]
+    while host.busy:
+        host.pump(cluster.now)
+    host.send_unhurried_notice(peer, 200, b"word")
+    assert not host.busy
+    host.send_notice(peer, 201, b"urgent")
+    assert host.busy and [data for _, data in host.pump(cluster.now).frames[peer].notices] == [b"word", b"urgent"]
+    assert not host.busy
+    host.send_notice(peer, 201, b"apart", unordered=True)
+    assert host.busy

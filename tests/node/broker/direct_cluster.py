@@ -218,7 +218,7 @@ class DirectCluster:
 
     def room(self, target_shard: int, queue: int, source: int, next_bytes: int) -> Room:
         """See `DutyPort.room`."""
-        return self.shards[target_shard].shard.room(queue, next_bytes)
+        return self.shards[target_shard].shard.room(queue, source, next_bytes)
 
 
 class UnreachableHandle:

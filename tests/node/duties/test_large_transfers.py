@@ -1,9 +1,12 @@
-"""Large items on their way to other shards: one at a time, in turn, and what is stuck holds up nobody (RULES D8)."""
+"""Large items on their way to other shards: to one at a time, in turn, and what is stuck holds up nobody (RULES D8)."""
 
 from collections.abc import Callable
 
-from mayfly.node.duties.large_transfers import ASKS_AGAIN_WITHIN_MS, STUCK_MS, LargeTransfers
-from mayfly.node.limits import LARGE_TRANSFERS_BYTES, MIB
+from mayfly.node.duties.large_transfers import ASKS_AGAIN_WITHIN_MS, STUCK_MS, TURN_MS, LargeTransfers
+from mayfly.node.duties.progress import AGAIN_MS, TargetProgress
+from mayfly.node.limits import LARGE_TRANSFERS_AHEAD_PIECES, LARGE_TRANSFERS_BYTES, MIB
+
+PIECE_BYTES = 1000
 
 
 class Sessions:
@@ -11,15 +14,15 @@ class Sessions:
 
     def __init__(self) -> None:
         self.given: list[tuple[int, int]] = []
-        self.applied: dict[int, Callable[[object], None]] = {}
+        self.applied: dict[int, list[Callable[[object], None]]] = {}
         self.leaderless: set[int] = set()
         self.done: list[tuple[int, int]] = []
         self.now_ms = 0
-        self.transfers = LargeTransfers(lambda shard: shard not in self.leaderless, self._submit)
+        self.transfers = LargeTransfers(lambda shard: shard not in self.leaderless, self._submit, PIECE_BYTES)
 
     def _submit(self, shard: int, parts: list[bytes], size_bytes: int, applied: Callable[[object], None]) -> None:
         assert size_bytes == sum(map(len, parts))
-        self.applied[shard] = applied
+        self.applied.setdefault(shard, []).append(applied)
 
     def ask(self, shard: int, queue: int, size_bytes: int = 4 * MIB) -> bool:
         """Source 9 has something for a queue of this shard."""
@@ -39,7 +42,10 @@ class Sessions:
         return taken
 
     def apply(self, shard: int) -> None:
-        self.applied.pop(shard)(None)
+        """The oldest that was given for this shard."""
+        self.applied[shard].pop(0)(None)
+        if not self.applied[shard]:
+            del self.applied[shard]
 
 
 def test_d8_one_goes_at_a_time_and_all_have_their_turns() -> None:
@@ -51,6 +57,52 @@ def test_d8_one_goes_at_a_time_and_all_have_their_turns() -> None:
         it.apply(next(iter(it.applied)))
         it.now_ms += 50
     assert it.given == it.done == [(1, 10), (1, 11), (2, 20), (3, 30)]
+
+
+def test_d8_more_go_to_the_same_shard_while_nobody_else_waits() -> None:
+    it = Sessions()
+    size = LARGE_TRANSFERS_AHEAD_PIECES * PIECE_BYTES // 4
+    assert [it.ask(1, queue, size) for queue in (10, 10, 11, 10, 11)] == [True] * 4 + [False], "so much at a time"
+    for _ in range(8):
+        it.now_ms += TURN_MS
+        it.apply(1)
+        assert it.ask(1, 11, size) and not it.ask(1, 11, size)
+    assert it.done == it.given[:8], "in the order in which they were given"
+
+
+def test_d8_a_turn_ends_when_others_wait() -> None:
+    it = Sessions()
+    assert it.ask(1, 10, 1000) and not it.ask(2, 20, 1000)
+    it.now_ms += TURN_MS - 1
+    assert it.ask(1, 11, 1000) and not it.ask(2, 20, 1000)
+    it.now_ms += 1
+    assert not it.ask(1, 10, 1000)
+    it.apply(1)
+    assert not it.ask(2, 20, 1000), "it has not come yet"
+    it.apply(1)
+    assert not it.ask(1, 10, 1000) and it.ask(2, 20, 1000)
+    it.leaderless = {1}
+    it.now_ms += TURN_MS
+    assert it.ask(2, 20, 1000), "who can't go does not count"
+
+
+def test_d7_only_what_goes_the_same_way_follows_a_large_item_that_is_not_there_yet() -> None:
+    it = TargetProgress(1, 5, 0)
+    assert it.may_send_large
+    for _ in range(3):
+        it.sends_large()
+        assert it.may_send_large and it.waits_for_large
+    it.large_was_applied(10)
+    it.wants(6, 10)
+    assert it.waits_for_large and it.may_send_large
+    it.large_was_applied(20)
+    assert not it.is_stalled(20 + AGAIN_MS), "something is under way"
+    it.large_was_applied(30)
+    assert not it.may_send_large, "nothing that it could go behind"
+    it.wants(8, 40)
+    assert not it.waits_for_large and it.may_send_large
+    it.sent += 1
+    assert not it.may_send_large, "what was sent otherwise may arrive later"
 
 
 def test_d8_what_waits_for_a_leader_holds_up_nobody() -> None:

@@ -242,7 +242,7 @@ def test_r5_a_full_queue_on_brake_refuses_what_a_consumer_would_take() -> None:
         driver.run(settle(REJECT, number))
     (answer,) = driver.run(guard, publish("more", Q))
     assert answer.refused == [0]  # type: ignore[attr-defined]
-    assert driver.shard.room(Q).messages == 0
+    assert driver.shard.room(Q, 8).messages == 0
 
 
 def test_r5_c1_replicas_that_are_restored_at_any_time_go_on_alike() -> None:

@@ -26,6 +26,7 @@ from mayfly.node.shard.shard import Shard
 from tests.node.readings import statistics_of
 from tests.node.shard.driver import A, Driver, attach, content_header, noop, publish, update_queue
 
+SOURCE = 8
 REJECT = {"overflow": "reject-publish"}
 REJECT_DLX = {"overflow": "reject-publish-dlx"}
 
@@ -284,15 +285,15 @@ def test_d8_a_dead_letter_beyond_the_limit_goes_into_a_queue_where_nothing_waits
     driver.create(1, max_length_bytes=3, **REJECT)
     driver.create(2, max_length=0, **REJECT)
     letters = dead_letters("too long", "ok", "no")
-    assert driver.shard.room(1, 8).body_bytes == 8
+    assert driver.shard.room(1, SOURCE, 8).body_bytes == 8
     driver.lead(encode_transfer(8, 1, 1, letters))
     assert driver.shard.received_up_to(1, 8) == 1
-    assert driver.shard.room(1, 2).body_bytes == 0
+    assert driver.shard.room(1, SOURCE, 2).body_bytes == 0
     assert driver.get(1) == "too long"
     driver.lead(encode_transfer(8, 1, 2, letters[1:]))
     assert (driver.shard.received_up_to(1, 8), driver.drain(1)) == (2, ["ok"])
     driver.lead(encode_transfer(8, 2, 1, letters))
-    assert (driver.shard.received_up_to(2, 8), driver.shard.room(2, 2).messages) == (0, 0)
+    assert (driver.shard.received_up_to(2, 8), driver.shard.room(2, SOURCE, 2).messages) == (0, 0)
 
 
 def test_d8_a_full_target_takes_what_fits_and_the_rest_comes_again() -> None:
@@ -302,9 +303,9 @@ def test_d8_a_full_target_takes_what_fits_and_the_rest_comes_again() -> None:
     letters = dead_letters("x", "yy", "z")
     for _ in range(3):
         driver.lead(encode_transfer(8, 1, 1, letters))
-        assert (driver.shard.received_up_to(1, 8), driver.shard.room(1).messages) == (2, 0)
+        assert (driver.shard.received_up_to(1, 8), driver.shard.room(1, SOURCE).messages) == (2, 0)
     assert driver.get(1) == "x"
-    assert driver.shard.room(1).messages == 1
+    assert driver.shard.room(1, SOURCE).messages == 1
     driver.lead(encode_transfer(8, 1, 3, letters[2:]))
     assert (driver.shard.received_up_to(1, 8), driver.drain(1)) == (3, ["yy", "z"])
     assert list(driver.shard.live_entries()) == []
@@ -368,13 +369,13 @@ def test_room_is_no_more_than_what_a_window_takes() -> None:
     driver = Driver()
     driver.create(1, max_length=3, **REJECT)
     driver.run(attach(1, 5, no_ack=True, window_bytes=1000))
-    assert driver.shard.room(1).counted_bytes == 1000
+    assert driver.shard.room(1, SOURCE).counted_bytes == 1000
     driver.run(publish("x"))
-    assert driver.shard.room(1).counted_bytes == 1000 - holder_of(driver, 5).given_bytes > 500
+    assert driver.shard.room(1, SOURCE).counted_bytes == 1000 - holder_of(driver, 5).given_bytes > 500
     driver.run(attach(1, 6, no_ack=True, window_bytes=5000))
-    assert driver.shard.room(1).counted_bytes == 5000, "whoever has more is given his turn"
+    assert driver.shard.room(1, SOURCE).counted_bytes == 5000, "whoever has more is given his turn"
     driver.run(attach(1, 7, no_ack=True))
-    assert driver.shard.room(1).counted_bytes == NO_WINDOW
+    assert driver.shard.room(1, SOURCE).counted_bytes == NO_WINDOW
 
 
 def test_room_knows_limits_and_consumers() -> None:
@@ -382,11 +383,11 @@ def test_room_knows_limits_and_consumers() -> None:
     driver.create(1, max_length=3, max_length_bytes=10, **REJECT)
     driver.create(2, max_length=3)
     driver.run(publish("aaaa"))
-    assert driver.shard.room(1) == Room(2, 6)
+    assert driver.shard.room(1, SOURCE) == Room(2, 6)
     driver.run(attach(1, 5, prefetch=3))
-    assert driver.shard.room(1).messages == 3 + 2
-    assert driver.shard.room(2).messages > 1 << 40
-    assert driver.shard.room(99).messages > 1 << 40
+    assert driver.shard.room(1, SOURCE).messages == 3 + 2
+    assert driver.shard.room(2, SOURCE).messages > 1 << 40
+    assert driver.shard.room(99, SOURCE).messages > 1 << 40
 
 
 # -- settings and snapshots

@@ -23,6 +23,7 @@ from mayfly.node.shard.results import (
     QueueCounts,
     Refused,
 )
+from mayfly.node.shard.room import ANY_ROOM, NO_ROOM
 from mayfly.node.shard.settings import ShardQueueSettings, encode_terms
 from mayfly.node.shard.shard import Shard
 from tests.node.amqp.headers import build_header
@@ -464,6 +465,17 @@ def test_all_that_brings_items_of_a_lane_says_whose_they_are() -> None:
     letter = commands.encode_transfer(1, Q, 99, [LetterContent(KEY, HEADER, b"late")])
     assert commands.transferred(letter) == (1, Q)
     assert commands.transferred(commands.encode_drop_queue(Q)) is None
+
+
+def test_d8_a_queue_that_has_left_or_has_not_all_yet_has_no_room_for_letters_of_others() -> None:
+    """They would be refused there: large ones for nothing, and each second again."""
+    shards = moved(4)
+    old, new = shards.shards[1].shard, shards.shards[2].shard
+    assert old.room(Q, 3) == NO_ROOM
+    shards.send(None, 1)
+    assert new.queue(Q) is not None and new.room(Q, 3) == NO_ROOM and new.room(Q, 1) == ANY_ROOM
+    shards.finish_moves()
+    assert new.room(Q, 3) == ANY_ROOM
 
 
 def test_a_queue_that_was_deleted_does_not_come_back() -> None:

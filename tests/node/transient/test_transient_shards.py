@@ -64,7 +64,7 @@ class Node(DirectCluster):
 
     def room(self, target_shard: int, queue: int, source: int, next_bytes: int) -> Room:
         if target_shard > TRANSIENT_SHARD_BASE:
-            return self.transient.room(target_shard, queue, next_bytes)
+            return self.transient.room(target_shard, queue, source, next_bytes)
         return super().room(target_shard, queue, source, next_bytes)
 
     def submit_catalog(self, command: CatalogCommand, done: OnDone) -> None:
