@@ -117,15 +117,17 @@ class LargeTransfers:
         )
 
     def _is_next(self, asking: tuple[int, int]) -> bool:
-        """Whether nobody who could go has waited longer."""
+        """Whether nobody has waited longer who could go, or who only waits for room in this turn: smaller ones would
+        take it for ever."""
         gone: list[tuple[int, int]] = []
+        wanted = self._line[asking][0]
         is_next = True
         for other, (shard, size_bytes, asked_ms) in self._line.items():
             if other == asking:
                 break
             if self._now_ms - asked_ms > ASKS_AGAIN_WITHIN_MS:
                 gone.append(other)
-            elif self._can_go(shard, size_bytes):
+            elif self._can_go(shard, size_bytes) or (shard == wanted and shard in self._turns):
                 is_next = False
                 break
         for other in gone:

@@ -94,6 +94,14 @@ MEMORY_BUGS = [
         "assert",
     ),
     Bug(
+        "lets smaller letters take the room of a larger one for ever",
+        "node/duties/large_transfers.py",
+        "            elif self._can_go(shard, size_bytes) or (shard == wanted and shard in self._turns):\n",
+        "            elif self._can_go(shard, size_bytes):\n",
+        _TRANSFERS + "test_d8_a_very_large_one_has_its_turn_among_smaller_ones",
+        "assert",
+    ),
+    Bug(
         "sends a large dead letter behind what may come later",
         "node/duties/progress.py",
         "        return self.sent + 1 == self.wanted or (self.large_under_way > 0 and self.sent == self.large)\n",

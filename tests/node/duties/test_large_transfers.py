@@ -86,6 +86,14 @@ def test_d8_a_turn_ends_when_others_wait() -> None:
     assert it.ask(2, 20, 1000), "who can't go does not count"
 
 
+def test_d8_a_very_large_one_has_its_turn_among_smaller_ones() -> None:
+    it = Sessions()
+    size = LARGE_TRANSFERS_AHEAD_PIECES * PIECE_BYTES
+    assert it.ask(1, 10, size // 4) and not it.ask(1, 11, 2 * size) and not it.ask(1, 10, size // 4)
+    it.apply(1)
+    assert it.ask(1, 11, 2 * size)
+
+
 def test_d7_only_what_goes_the_same_way_follows_a_large_item_that_is_not_there_yet() -> None:
     it = TargetProgress(1, 5, 0)
     assert it.may_send_large
