@@ -4,7 +4,7 @@
                                              once a redrive of it is over (R1)
     it is there, with all that was in it  -> QueueMoved in the catalog: publishers go there from then on
 
-What is between is seen to with the shard's lanes (`node.duties.shard_duties`). A queue that refuses publishes is said
+What is between is seen to with the shard's lanes (`node.duties.lane_transfers`). A queue that refuses publishes is said
 to have moved as soon as it is there: only there is known whether it is full, so its publishers wait for the rest.
 """
 

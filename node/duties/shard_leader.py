@@ -58,7 +58,7 @@ class ShardLeader:
         self._give = give
         self._expiry_tick_ms = expiry_tick_ms
         self._duties = ShardDuties(shard, shard.shard_id, port, give, group.log.data, group.clock.current_ms, large)
-        self._moves = QueueMoves(shard, port, give, group.clock.current_ms, self._duties.has_room)
+        self._moves = QueueMoves(shard, port, give, group.clock.current_ms, self._duties.lanes.has_room)
         self._redrives = RedriveDuty(shard, port, give, group.log.data, group.clock.current_ms)
         self._copies = StreamCopies(shard, port, group.log.data, group.clock.current_ms)
         self._policies = PolicyDuties(shard, port.catalog, give)

@@ -11,8 +11,8 @@ from mayfly.cluster.host.clocks_ahead import go_on
 from mayfly.cluster.host.frame import Frame
 from mayfly.cluster.log.batch import CorruptStore, WriteBatch
 from mayfly.cluster.raft import MESSAGE_TYPE_NAMES
+from mayfly.node.duties.lane_transfers import EARLIER_DEATHS_MS
 from mayfly.node.duties.queue_moves import HELD_UP_MS
-from mayfly.node.duties.shard_duties import EARLIER_DEATHS_MS
 from mayfly.node.limits import CONSUMER_WINDOW_BYTES
 from mayfly.node.numbers import CATALOG_GROUP
 from simulation.cluster.clocks import MachineClock

@@ -55,7 +55,7 @@ MEMORY_BUGS = [
     ),
     Bug(
         "sends on behind a large dead letter",
-        "node/duties/shard_duties.py",
+        "node/duties/lane_transfers.py",
         "            elif progress.waits_for_large:\n",
         "            elif progress.wanted < 0:\n",
         _LETTERS + "test_d7_small_and_large_dead_letters_keep_their_order_and_none_comes_too_early",

@@ -300,7 +300,7 @@ QUEUE_BUGS = [
     ),
     Bug(
         "makes a queue in its new shard before its own dead letters have arrived",
-        "node/duties/shard_duties.py",
+        "node/duties/lane_transfers.py",
         "            through = self._earlier_are_through(lane.target_queue, wanted, item.enqueued_ms, now_ms)\n",
         "            through = True\n",
         "tests/node/duties/test_queue_moves.py::"
@@ -331,7 +331,7 @@ QUEUE_BUGS = [
     ),
     Bug(
         "overtakes dead letters behind a queue that leaves as well",
-        "node/duties/shard_duties.py",
+        "node/duties/lane_transfers.py",
         "        return may_go_to(catalog, other.settings, self._queue.queue_id)\n",
         "        return True\n",
         "tests/node/duties/test_queue_moves.py::"
@@ -340,7 +340,7 @@ QUEUE_BUGS = [
     ),
     Bug(
         "waits for a queue that leaves as well and waits for this one",
-        "node/duties/shard_duties.py",
+        "node/duties/lane_transfers.py",
         "        return may_go_to(catalog, other.settings, self._queue.queue_id)\n",
         "        return False\n",
         "tests/node/duties/test_queue_moves.py::"

@@ -12,7 +12,7 @@ from mayfly.cluster.versions import LEVEL_QUEUE_MOVES, LEVELS
 from mayfly.node.broker.unacknowledged import DeliveryHolder
 from mayfly.node.catalog import MoveQueue, NeedsLevel, QueueRecord, SetPolicy
 from mayfly.node.catalog.shard_settings import shard_settings
-from mayfly.node.duties.shard_duties import EARLIER_DEATHS_MS
+from mayfly.node.duties.lane_transfers import EARLIER_DEATHS_MS
 from mayfly.node.shard.commands import encode_attach, encode_create_queue
 from mayfly.node.shard.outbox import LETTER, item_kind
 from tests.node.broker.three_brokers import ThreeBrokers
