@@ -182,13 +182,13 @@ class LaneTransfers:
         while progress.sent < last and progress.sent - progress.wanted < DEAD_LETTERS_UNDER_WAY:
             items, in_pieces = self._in_one_command(lane, progress, last)
             if in_pieces:
-                if not self._send_in_pieces(lane, progress, items, now_ms):
+                if not self._send_in_pieces(lane, progress, items[0], now_ms):
                     return
             elif progress.waits_for_large:
                 return
             else:
-                parts = self._parts(lane.target_queue, progress.sent + 1, items, now_ms)
-                self._port.transfer(progress.target_shard, b"".join(parts))
+                command = self._encode(lane.target_queue, progress.sent + 1, items, now_ms)
+                self._port.transfer(progress.target_shard, command)
                 progress.sent += len(items)
 
     def _in_one_command(self, lane: Lane, progress: TargetProgress, last: int) -> tuple[list[Message], bool]:
@@ -209,7 +209,7 @@ class LaneTransfers:
                 break
         return items, False
 
-    def _send_in_pieces(self, lane: Lane, progress: TargetProgress, items: list[Message], now_ms: int) -> bool:
+    def _send_in_pieces(self, lane: Lane, progress: TargetProgress, item: Message, now_ms: int) -> bool:
         """Send this one, if it can go now. Nothing that goes another way follows before it has come (RULES D7)."""
         sequence = progress.sent + 1
         large = self._large
@@ -221,35 +221,45 @@ class LaneTransfers:
             self._port.ask_again(progress.target_shard, lane.target_queue, self._source)
 
         given = large.transfers.give(
-            progress.target_shard, lane.target_queue, self._source, items[0].content_length,
-            lambda: self._parts(lane.target_queue, sequence, items, now_ms), applied, now_ms,
+            progress.target_shard, lane.target_queue, self._source, item.content_length,
+            lambda: self._parts(lane.target_queue, sequence, item, now_ms), applied, now_ms,
         )  # fmt: skip
         if given:
             progress.sends_large()
         return given
 
-    def _parts(self, queue_id: int, first_sequence: int, items: list[Message], now_ms: int) -> list[bytes]:
-        """The command that brings these items of a lane to their queue; its last part is the last body, if it has
-        any."""
+    def _parts(self, queue_id: int, sequence: int, item: Message, now_ms: int) -> list[bytes]:
+        """The command that brings one item of a lane to its queue; the last part is its body."""
+        content = self._content(item)
+        if item_kind(item) == LETTER and item.ttl_ms < 0:
+            return commands.transfer_parts(self._source, queue_id, sequence, [content])
+        return commands.transfer_moved_parts(
+            self._source, queue_id, sequence, self._clock(now_ms), [(item, content)]
+        )
+
+    def _content(self, item: Message) -> commands.LetterContent:
+        if self._large is not None and self._large.has(item):
+            return self._large.content(item)
+        return content_of(self._entry(item.index), item)
+
+    def _encode(self, queue_id: int, first_sequence: int, items: list[Message], now_ms: int) -> bytes:
+        """The command that brings these items of a lane to their queue."""
         if item_kind(items[0]) == MANIFEST:
-            return [self._shard.move_in(queue_id)]
+            return self._shard.move_in(queue_id)
         contents: list[commands.LetterContent] = []
         index, data = -1, b""
         are_letters = True
         for item in items:
-            if self._large is not None and self._is_large(item):
-                contents.append(self._large.content(item))
-            else:
-                # Many in a row stand in the same entry.
-                if item.index != index:
-                    index, data = item.index, self._entry(item.index)
-                contents.append(content_of(data, item))
+            # Many in a row stand in the same entry.
+            if item.index != index:
+                index, data = item.index, self._entry(item.index)
+            contents.append(content_of(data, item))
             if item_kind(item) != LETTER or item.ttl_ms >= 0:
                 are_letters = False
         if are_letters:
-            return commands.transfer_parts(self._source, queue_id, first_sequence, contents)
+            return commands.encode_transfer(self._source, queue_id, first_sequence, contents)
         moved = list(zip(items, contents, strict=True))
-        return commands.transfer_moved_parts(self._source, queue_id, first_sequence, self._clock(now_ms), moved)
+        return commands.encode_transfer_moved(self._source, queue_id, first_sequence, self._clock(now_ms), moved)
 
     def _earlier_are_through(self, queue_id: int, manifest: int, left_ms: int, now_ms: int) -> bool:
         """Whether the queue, which left at that time of the shard's clock, can be made in its new shard: how long it
