@@ -5,7 +5,7 @@ goes through them by their numbers, which are in the order in which they came.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import islice
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -182,6 +182,19 @@ class ClientViews:
         if channel is None or not channel.open or _name_of_channel(channel) != name:
             return None
         return channel
+
+    def all_here(self, kind: Kind, vhosts: Collection[str], most: int) -> Iterator[Row | int]:
+        """In these vhosts, or in all of them if there are none: the rows of the first `most`, in the order in which
+        their connections came, and in between how many more there are. Each is a step."""
+        after: int | None = 0
+        while after is not None:
+            connections, after = self._some(kind, ClientSelection(), after)
+            for connection in connections:
+                count = _count(kind, connection) if not vhosts or connection.vhost in vhosts else 0
+                shown = min(count, most)
+                most -= shown
+                yield from filter(None, self._rows_of(kind, connection, 0, shown) if shown else ())
+                yield count - shown
 
     def _some(
         self, kind: Kind, selection: ClientSelection, after: int
