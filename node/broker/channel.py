@@ -17,8 +17,9 @@ from mayfly.node.amqp.content import Content
 from mayfly.node.amqp.events import ACK, REJECT, Event, MethodReceived, PublishesReceived, SettlementsReceived
 from mayfly.node.broker.client import Client
 from mayfly.node.broker.coming_back import giving_back, nack_outcome
-from mayfly.node.broker.consumer_moves import attach_again
+from mayfly.node.broker.consumer_moves import attach_again, detach
 from mayfly.node.broker.consumer_timeout import NEVER, DeliveryMarks, holder_timeout_ms, mark_every_ms, timed_out
+from mayfly.node.broker.consumers import Consumer
 from mayfly.node.broker.node_parts import NodeParts
 from mayfly.node.broker.operation import (
     AmqpError,
@@ -375,6 +376,25 @@ class Channel(OperationChannel):
         self.pressure.waiting_bytes += more_bytes
         self.node.waiting_events.add(more_bytes)
 
+    # -- what operators do ------------------------------------------------------
+
+    def force_close(self, text: str) -> None:
+        """Close the channel for reasons that are not its own (406); what is stored is confirmed before."""
+        self.fail(AmqpError(406, text), 0, 0)
+
+    def cancel_consumer(self, tag: str) -> bool:
+        """Cancel a consumer, and tell its client, which has to take cancel notices; what it holds stays held. False if
+        there is none of that tag."""
+        consumer = self.consumers.get(tag)
+        if consumer is None or not self.open:
+            return False
+        Operation(self.cluster, self._cancelling(consumer), self._failed_beside, lambda: None).start()
+        return True
+
+    def _cancelling(self, consumer: Consumer) -> Steps:
+        yield from detach(consumer)
+        self.consumer_cancelled(consumer.tag, consumer.holder)
+
     # -- output -----------------------------------------------------------------
 
     def send(self, method: Frame) -> None:
@@ -476,9 +496,9 @@ class Channel(OperationChannel):
         consumer = self.consumers.get(tag)
         if consumer is not None and consumer.holder.holder_id == moved.consumer_id:
             steps = attach_again(self, self.cluster, self.node.consumers, consumer, moved)
-            Operation(self.cluster, steps, self._not_attached_again, lambda: None).start()
+            Operation(self.cluster, steps, self._failed_beside, lambda: None).start()
 
-    def _not_attached_again(self, error: AmqpError) -> None:
+    def _failed_beside(self, error: AmqpError) -> None:
         self.fail(error, 0, 0)
 
     def session_lost(self, shard_id: int) -> None:

@@ -1,4 +1,5 @@
-"""A consumer whose queue has moved to another shard is attached there; its client hears nothing of it.
+"""A consumer whose queue has moved to another shard is attached there; its client hears nothing of it. And one is
+detached, wherever its queue may move meanwhile.
 
 What it holds is settled in the old shard, under its old id. Until that has been done a limit of unacknowledged messages
 counts in each of the two shards by itself.
@@ -18,6 +19,15 @@ from mayfly.node.shard.commands import KEPT, encode_attach, encode_detach
 from mayfly.node.shard.effects import ConsumerMoved
 from mayfly.node.shard.message import GIVEN_BACK
 from mayfly.node.shard.results import Attached, Gone, Moved
+
+
+def detach(consumer: Consumer) -> Steps:
+    """Have nothing more delivered to it. What it holds stays held."""
+    holder = None
+    while holder is not consumer.holder:
+        # Its queue may move meanwhile, and it is attached under another name.
+        holder = consumer.holder
+        yield ShardStep(holder.shard_id, encode_detach(holder.queue_id, holder.holder_id, KEPT))
 
 
 def attach_again(

@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 import click
 
-from mayfly.node.command_line.operator_client import as_observer
+from mayfly.node.command_line.operator_client import answer_of, as_administrator, as_observer, request
 from mayfly.node.command_line.row_tables import Columns, at, lists_rows, show_rows, yes_or_no
 
 COLUMNS: Final[Columns] = {
@@ -23,7 +23,7 @@ COLUMNS: Final[Columns] = {
 
 @click.group("channel")
 def command() -> None:
-    """List channels of all nodes."""
+    """List channels of all nodes, and close them."""
 
 
 @command.command("list")
@@ -42,3 +42,16 @@ def list_channels(
     if connection is not None:
         path = f"/api/connections/{quote(connection, safe='')}/channels"
     show_rows(path, (address, user, password), COLUMNS, (limit, wanted, as_json))
+
+
+@command.command("close")
+@click.argument("name")
+@click.option("--reason", default="closed by an operator", show_default=True, help="What its client is told.")
+@as_administrator
+def close(name: str, reason: str, address: str, user: str, password: str) -> None:
+    """Close channel NAME, as `mayfly channel list` shows it; its client is told why (406), and its connection stays."""
+    path = f"/api/mayfly/channels/{quote(name, safe='')}"
+    headers = {"X-Reason": reason}
+    answer = request("DELETE", address, path, None, user, password, headers=headers)
+    answer_of(address, *answer, thing=f"channel '{name}'")
+    click.echo(f"channel '{name}' is closed")

@@ -177,6 +177,8 @@ ROUTES: Final[tuple[ApiRoute, ...]] = (
     ApiRoute("GET", "/api/channels", READERS, "channels.list", "open channels"),
     ApiRoute("GET", "/api/vhosts/{vhost}/channels", READERS, "channels.list", "those in a vhost"),
     ApiRoute("GET", "/api/channels/{name}", READERS, "channels.get", "one channel with its consumers"),
+    ApiRoute("DELETE", "/api/mayfly/channels/{name}", READERS, "channels.close", "close it; X-Reason is told it"),
+    ApiRoute("DELETE", "/api/mayfly/channels/{name}/consumers/{tag}", READERS, "consumers.cancel", "cancel a consumer"),
     ApiRoute("GET", "/api/consumers", READERS, "consumers.list", "consumers of all queues"),
     ApiRoute("GET", "/api/consumers/{vhost}", ANY_READERS, "consumers.list", "those in a vhost"),
     # Exchanges, queues, bindings, messages.

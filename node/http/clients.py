@@ -1,4 +1,5 @@
-"""Connections, channels and consumers in RabbitMQ's management API: listed, shown; connections also closed.
+"""Connections, channels and consumers in RabbitMQ's management API: listed, shown; connections also closed. It has no
+way to close a channel or to cancel a consumer: those are ours.
 
 With the tag administrator or monitoring a user sees all, with management or policymaker the own ones. To close others'
 takes an administrator.
@@ -19,6 +20,7 @@ from mayfly.node.operating.ports.users import User
 
 REASON: Final = "Closed via management plugin"
 """RabbitMQ's, where the request gives none in X-Reason."""
+UNTOLD: Final = "its client takes no cancel notices, and would wait for ever: close its channel"
 
 _CLOSING_ROUNDS: Final = 10
 
@@ -47,7 +49,9 @@ class ClientPages:
             "connections.channels": self._channels_of_connection,
             "channels.list": listed_of("channels"),
             "channels.get": shown_of("channels"),
+            "channels.close": self._close_channel,
             "consumers.list": listed_of("consumers"),
+            "consumers.cancel": self._cancel,
         }
 
     async def _channels_of_connection(self, request: web.Request, user: User) -> web.Response:
@@ -63,6 +67,25 @@ class ClientPages:
         if await self._port.close_connection(found["name"], _reason(request)):
             return web.Response(status=HTTPStatus.NO_CONTENT)
         return answer(NOT_FOUND, HTTPStatus.NOT_FOUND)
+
+    async def _close_channel(self, request: web.Request, user: User) -> web.Response:
+        found = await self._found(request, user, "channels", self._port.may_close_all(user.who))
+        if isinstance(found, web.Response):
+            return found
+        if await self._port.close_channel(found["name"], _reason(request)):
+            return web.Response(status=HTTPStatus.NO_CONTENT)
+        return answer(NOT_FOUND, HTTPStatus.NOT_FOUND)
+
+    async def _cancel(self, request: web.Request, user: User) -> web.Response:
+        found = await self._found(request, user, "channels", self._port.may_close_all(user.who))
+        if isinstance(found, web.Response):
+            return found
+        cancelled = await self._port.cancel_consumer(found["name"], request.match_info["tag"])
+        if cancelled == "untold":
+            return answer({"error": "bad_request", "reason": UNTOLD}, HTTPStatus.BAD_REQUEST)
+        if cancelled == "unknown":
+            return answer(NOT_FOUND, HTTPStatus.NOT_FOUND)
+        return web.Response(status=HTTPStatus.NO_CONTENT)
 
     async def _of_user(self, request: web.Request, user: User) -> web.Response:
         name = request.match_info["username"]

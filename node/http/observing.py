@@ -173,7 +173,7 @@ class ObservingPages:
     async def _detailed(self, request: web.Request) -> web.Response:
         _check(request, {"family", "vhost", "queue", "limit"})
         families, vhosts = (frozenset(request.query.getall(key, [])) for key in ("family", "vhost"))
-        return await self._rabbitmq(request, MetricsSelection(DETAILED, families, vhosts))
+        return await self._rabbitmq(request, MetricsSelection(DETAILED, families, vhosts, _limit(request)))
 
     async def _rabbitmq(self, request: web.Request, wanted: MetricsSelection) -> web.Response:
         names = frozenset(request.query.getall("queue", []))

@@ -16,6 +16,7 @@ import msgspec
 from mayfly.node.engine.engine import Engine
 from mayfly.node.operating.node_questions import NodeQuestions
 from mayfly.node.operating.ports.client_selection import ClientSelection, Kind
+from mayfly.node.operating.ports.clients import Cancelled
 from mayfly.node.operating.shard_sources import ShardSources
 from mayfly.node.operating.views.client_views import (
     AT_ONCE,
@@ -89,6 +90,22 @@ class _Close(msgspec.Struct, tag="CloseConnection"):
     reason: str
 
 
+class _CloseChannel(msgspec.Struct, tag="CloseChannel"):
+    """`ClientViews.close_channel`."""
+
+    key: str
+    name: str
+    reason: str
+
+
+class _Cancel(msgspec.Struct, tag="CancelConsumer"):
+    """`ClientViews.cancel_consumer`."""
+
+    key: str
+    channel: str
+    consumer: str
+
+
 class _Active(msgspec.Struct, tag="ActiveConsumers"):
     """`single_active` of queues, by shard."""
 
@@ -121,6 +138,8 @@ class Clients:
         questions.add(_Rows, tuple[list[Row], list[ClientPart]], lambda it: views.rows(it.kind, it.selection, it.parts))
         questions.add(_Show, Row | None, lambda it: views.one(it.kind, it.key, it.name))
         questions.add(_Close, bool, lambda it: views.close(it.key, it.name, it.reason))
+        questions.add(_CloseChannel, bool, lambda it: views.close_channel(it.key, it.name, it.reason))
+        questions.add(_Cancel, Cancelled, lambda it: views.cancel_consumer(it.key, it.channel, it.consumer))
         questions.add(_Active, dict[int, dict[int, ConsumerKey | None]], self._tell_active)
 
     async def count(self, kind: Kind, selection: ClientSelection) -> int:
@@ -169,6 +188,17 @@ class Clients:
         """Close the connection of that name (320); False if there is none."""
         found = await self._find(name)
         return found is not None and bool(await self._questions.ask(found[0], _Close(found[1], name, reason)))
+
+    async def close_channel(self, name: str, reason: str) -> bool:
+        """Close the channel of that name (406); False if there is none."""
+        found = await self._find(connection_of("channels", name))
+        return found is not None and bool(await self._questions.ask(found[0], _CloseChannel(found[1], name, reason)))
+
+    async def cancel_consumer(self, channel: str, tag: str) -> Cancelled:
+        """Cancel a consumer of the channel of that name; what it holds stays held."""
+        found = await self._find(connection_of("channels", channel))
+        told = None if found is None else await self._questions.ask(found[0], _Cancel(found[1], channel, tag))
+        return "unknown" if told is None else told
 
     async def _count(self, node_id: int, kind: Kind, selection: ClientSelection) -> int:
         return sum([count async for count in self._told(node_id, _Count(kind, selection))])

@@ -34,6 +34,7 @@ from mayfly.node.operating.message_totals import MessageTotals
 from mayfly.node.operating.operator_login import Logins
 from mayfly.node.operating.ports.answers import NOT_FOUND, Answer, bad_request, in_doubt, no_such
 from mayfly.node.operating.ports.client_selection import ClientSelection, Kind
+from mayfly.node.operating.ports.clients import Cancelled
 from mayfly.node.operating.ports.management import MOST_COUNTED, PolicyWish
 from mayfly.node.operating.ports.queue_selection import Figures
 from mayfly.node.operating.ports.users import ADMINISTRATOR, User
@@ -279,6 +280,14 @@ class Management:
     async def close_connection(self, name: str, reason: str) -> bool:
         """See `ClientsPort.close_connection`."""
         return await self._clients.close(name, reason)
+
+    async def close_channel(self, name: str, reason: str) -> bool:
+        """See `ClientsPort.close_channel`."""
+        return await self._clients.close_channel(name, reason)
+
+    async def cancel_consumer(self, channel: str, tag: str) -> Cancelled:
+        """See `ClientsPort.cancel_consumer`."""
+        return await self._clients.cancel_consumer(channel, tag)
 
     def feature_flags(self) -> list[dict[str, Any]]:
         """See `ManagementPort.feature_flags`."""

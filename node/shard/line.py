@@ -190,6 +190,12 @@ class Line:
             return -1
         return self.items[self.head].deadline_ms
 
+    def first_enqueued_ms(self) -> int:
+        """When the head was enqueued; -1 when there is none."""
+        if self.head == len(self.items):
+            return -1
+        return self.items[self.head].enqueued_ms
+
     def advance(self, count: int) -> None:
         """The first ``count`` of ``items[head:]`` have left (their share of ``timed`` is taken off by the caller).
         ``items`` and ``head`` may be others afterwards."""

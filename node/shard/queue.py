@@ -491,6 +491,17 @@ class Queue(Counts):
             return two
         return one
 
+    def oldest_head_ms(self) -> int:
+        """When the oldest of the heads of its lines was enqueued, -1 where nothing is ready."""
+        one = self.returned.first_enqueued_ms()
+        two = self.ready.first_enqueued_ms()
+        oldest_ms = two if one < 0 or (0 <= two < one) else one
+        for level in self.levels:
+            for ms in (level.returned.first_enqueued_ms(), level.ready.first_enqueued_ms()):
+                if ms >= 0 and (oldest_ms < 0 or ms < oldest_ms):
+                    oldest_ms = ms
+        return oldest_ms
+
     def deadline_ms(self, now_ms: int, ttl_ms: int) -> int:
         """The deadline of a message enqueued now with this TTL of its own, -1 for none (RULES T3, T4)."""
         if self.dialect == LAVINMQ and self.consumers.bands and (ttl_ms == 0 or self.ttl_ms == _LAVINMQ_ZERO):

@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from mayfly.cluster.host.rebuilds import ADVICE, of_nodes
@@ -21,8 +22,10 @@ from mayfly.node.operating.ports.queue_selection import QueueSelection
 from mayfly.node.operating.ports.rabbitmq_metrics import MetricsSelection
 from mayfly.node.operating.queues import Queues
 from mayfly.node.operating.turns import STEPS_AT_ONCE, in_turns
+from mayfly.node.operating.views.client_views import ClientViews
 from mayfly.node.operating.views.outlooks import forecast_metrics
 from mayfly.node.operating.views.queue_metrics import queue_metrics
+from mayfly.node.operating.views.rabbitmq_client_metrics import client_steps, exchange_steps, stream_steps
 from mayfly.node.operating.views.rabbitmq_metrics import NodeFigures, catalog_steps, node_metrics
 from mayfly.node.operating.views.rabbitmq_metrics import queue_metrics as rabbitmq_queue_metrics
 from mayfly.node.operating.views.status import alarm_texts, engine_status, login_metrics, metric_steps
@@ -204,7 +207,13 @@ class NodeView:
         """See `StatusProvider.rabbitmq_metrics`."""
         node = self._node
         metrics = node_metrics(node.engine, node.broker, self._figures(), wanted)
-        return metrics + await in_turns(catalog_steps(node.engine, wanted), 1)
+        steps = chain(
+            catalog_steps(node.engine, wanted),
+            exchange_steps(node.engine.catalog, node.broker.traffic, wanted),
+            stream_steps(node.engine, wanted),
+        )
+        metrics += await in_turns(steps, 1)
+        return metrics + await in_turns(client_steps(ClientViews(node.engine, node.broker), wanted), STEPS_AT_ONCE)
 
     def rabbitmq_queue_metrics(self, rows: Sequence[Mapping[str, Any]], wanted: MetricsSelection) -> list[Metric]:
         """Of these queues."""
@@ -213,6 +222,7 @@ class NodeView:
     def _figures(self) -> NodeFigures:
         node = self._node
         logins = (node.broker.logins.failed, node.logins.failed)
+        syncs, sync_s = node.writer.syncs()
         return NodeFigures(
             name=node.settings.name,
             cluster_name=node.engine.catalog.cluster_name,
@@ -227,6 +237,8 @@ class NodeView:
             disk_limit_bytes=node.settings.disk_free_limit_bytes,
             logins_accepted=sum(each.accepted for each in logins),
             logins_refused=sum(each.refused for each in logins),
+            syncs=sum(syncs),
+            sync_s=sync_s,
         )
 
     async def metrics_snapshot(self) -> list[Metric]:

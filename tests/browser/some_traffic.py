@@ -160,16 +160,17 @@ def reading(amqp: Address, user: str, password: str, stream: str, tag: str, mess
 
 
 @contextmanager
-def another_client(amqp: Address, user: str, password: str) -> Iterator[None]:
-    """A client that may be closed meanwhile."""
+def another_client(amqp: Address, user: str, password: str) -> Iterator[str]:
+    """A client that may be closed meanwhile; its address, as its connection's name begins."""
     parameters = pika.ConnectionParameters(
         amqp.host, amqp.port, credentials=pika.PlainCredentials(user, password),
         client_properties={"connection_name": "another client"}, heartbeat=0,
     )  # fmt: skip
     connection = pika.BlockingConnection(parameters)
     connection.channel()
+    host, port = connection._impl._transport._sock.getsockname()
     try:
-        yield
+        yield f"{host}:{port}"
     finally:
         with suppress(pika.exceptions.AMQPError):
             connection.close()

@@ -75,6 +75,10 @@ PALE = """
 """Texts that stand out less from what is behind them than WCAG's level AA asks for."""
 
 
+ROW = "[...document.querySelectorAll('tbody tr')].find((row) => row.innerText.includes(arguments[0]))"
+"""The row of a table in which a text is to be read."""
+
+
 def put(node: Nodes, path: str, content: object) -> None:
     import base64
 
@@ -488,6 +492,24 @@ def test_a_user_a_vhost_and_a_policy_are_made(page: Browser) -> None:
     page.write("dialog input", "stage")
     page.click("dialog button[type=submit]")
     page.wait("stage is deleted", "#told")
+
+
+def test_a_consumer_is_cancelled_and_a_channel_closed(page: Browser, node: Nodes) -> None:
+    with reading(node.plan(1).amqp, USER, PASSWORD, "read by one", "only <1>", 1):
+        go(page, "consumers", "Consumers")
+        page.wait("only <1>", "table")
+        page.run(f"{ROW}.querySelector('button').click()", "only <1>")
+        page.wait("gets no more from read by one", "dialog")
+        page.click("dialog button[type=submit]")
+        page.wait("The consumer is cancelled", "#told")
+        page.wait_without("only <1>", "table")
+    with another_client(node.plan(1).amqp, USER, PASSWORD) as name:
+        go(page, "channels", "Channels")
+        page.wait(name, "table")
+        page.run(f"{ROW}.querySelector('button').click()", name)
+        page.click("dialog button[type=submit]")
+        page.wait("The channel is closed", "#told")
+        page.wait_without(name, "table")
 
 
 def test_a_connection_is_closed(page: Browser, node: Nodes) -> None:

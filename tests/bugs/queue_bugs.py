@@ -322,9 +322,9 @@ QUEUE_BUGS = [
     ),
     Bug(
         "forgets a consumer that is cancelled while it is attached again",
-        "node/broker/operations/basic.py",
-        "        while holder is not consumer.holder:\n",
-        "        while holder is None:\n",
+        "node/broker/consumer_moves.py",
+        "    while holder is not consumer.holder:\n",
+        "    while holder is None:\n",
         "tests/node/duties/test_queue_moves.py::"
         "test_a_consumer_that_is_cancelled_while_it_is_attached_again_holds_nothing",
         "assert",

@@ -9,10 +9,11 @@ from pamqp import commands
 from mayfly.node.amqp.field_table import types_of
 from mayfly.node.amqp.methods import unchecked
 from mayfly.node.broker.coming_back import nack_outcome
+from mayfly.node.broker.consumer_moves import detach
 from mayfly.node.broker.consumer_terms import ConsumerTerms
 from mayfly.node.broker.consumers import Consumer, ConsumerLimits, content_of, place_id_of
 from mayfly.node.broker.direct_replies import REPLY_TO, make_address, make_key
-from mayfly.node.broker.operation import AmqpError, ShardStep, Steps, as_error
+from mayfly.node.broker.operation import AmqpError, Steps, as_error
 from mayfly.node.broker.operation_channel import OperationChannel
 from mayfly.node.broker.operations.steps import on_queue, queue_name
 from mayfly.node.broker.operations.streams import consumer_of_stream, no_get_of_stream
@@ -21,7 +22,7 @@ from mayfly.node.broker.unacknowledged import DeliveryHolder
 from mayfly.node.catalog import QueueRecord, Refusal, consumer_priority
 from mayfly.node.catalog.arguments import queue_type
 from mayfly.node.catalog.streams import STREAM, TELLS_PLACES
-from mayfly.node.shard.commands import KEPT, encode_attach, encode_detach, encode_get
+from mayfly.node.shard.commands import encode_attach, encode_get
 from mayfly.node.shard.results import EXCLUSIVE, GetResult, Refused
 
 NO_HOLDER: Final = DeliveryHolder(0, 0, 0)
@@ -157,11 +158,7 @@ def cancel(channel: OperationChannel, method: Any, arguments: bytes) -> Steps:
     if replies is not None and replies.tag == method.consumer_tag:
         channel.forget_reply_consumer()
     elif consumer is not None:
-        holder = None
-        while holder is not consumer.holder:
-            # Its queue may move meanwhile, and it is attached under another name.
-            holder = consumer.holder
-            yield ShardStep(holder.shard_id, encode_detach(holder.queue_id, holder.holder_id, KEPT))
+        yield from detach(consumer)
         if channel.consumers.get(consumer.tag) is consumer:
             del channel.consumers[consumer.tag]
         channel.node.consumers.forget(consumer.holder.holder_id)

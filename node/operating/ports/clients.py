@@ -1,9 +1,13 @@
 """Connections, channels and consumers."""
 
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, TypeAlias
 
 from mayfly.node.catalog.token_user import AnyUser
 from mayfly.node.operating.ports.client_selection import ClientSelection, Kind
+
+Cancelled: TypeAlias = Literal["cancelled", "unknown", "untold"]
+"""Of a consumer that was to be cancelled: "unknown" if there is none, "untold" if its client takes no cancel notices
+and would wait for ever."""
 
 
 class ClientsPort(Protocol):
@@ -28,3 +32,9 @@ class ClientsPort(Protocol):
 
     async def close_connection(self, name: str, reason: str) -> bool:
         """Close it with 320; False if there is none."""
+
+    async def close_channel(self, name: str, reason: str) -> bool:
+        """Close it with 406; False if there is none."""
+
+    async def cancel_consumer(self, channel: str, tag: str) -> Cancelled:
+        """Cancel a consumer of the channel of that name, by its tag; what it holds stays held."""

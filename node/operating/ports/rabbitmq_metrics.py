@@ -2,6 +2,8 @@
 
 from typing import Final, NamedTuple
 
+from mayfly.node.operating.ports.queue_selection import USUAL_QUEUES
+
 AGGREGATED: Final = "aggregated"
 PER_OBJECT: Final = "per-object"
 DETAILED: Final = "detailed"
@@ -12,11 +14,13 @@ QUEUE_FAMILIES: Final = frozenset({"queue_coarse_metrics", "queue_consumer_count
 
 
 class MetricsSelection(NamedTuple):
-    """Of one page the families with these names, of these vhosts. `families` None: all; no `vhosts`: all."""
+    """Of one page the families with these names, of these vhosts. `families` None: all; no `vhosts`: all. `most`: so
+    many connections, and so many channels."""
 
     endpoint: str = AGGREGATED
     families: frozenset[str] | None = None
     vhosts: frozenset[str] = frozenset()
+    most: int = USUAL_QUEUES
 
     @property
     def tells_of_queues(self) -> bool:

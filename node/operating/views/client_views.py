@@ -5,7 +5,7 @@ goes through them by their numbers, which are in the order in which they came.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import islice
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -21,6 +21,7 @@ from mayfly.node.broker.pressure import Pressure
 from mayfly.node.catalog import QueueRecord
 from mayfly.node.engine.engine import Engine
 from mayfly.node.operating.ports.client_selection import ClientSelection, Kind
+from mayfly.node.operating.ports.clients import Cancelled
 from mayfly.node.operating.views.idle import idle_field
 from mayfly.node.operating.views.json_values import json_value
 from mayfly.node.operating.views.queue_counts import shard_here
@@ -122,16 +123,11 @@ class ClientViews:
 
     def one(self, kind: Kind, key: str, name: str) -> Row | None:
         """The connection or channel of that name, of the connection with that key."""
-        connection = self._broker.connections.get(key)
-        if connection is None or not _is_meant(connection, ClientSelection(connection=connection_of(kind, name))):
-            return None
         if kind == "connections":
-            return self._connection(connection)
-        number = name.removesuffix(")").rpartition(" (")[2]
-        if not (number.isascii() and number.isdigit() and len(number) <= 5):
-            return None
-        channel = connection.channels.get(int(number))
-        if channel is None or not channel.open or _name_of_channel(channel) != name:
+            connection = self._connection_here(key, name)
+            return None if connection is None else self._connection(connection)
+        channel = self._channel_here(key, name)
+        if channel is None:
             return None
         shown = [self._consumer(each) for each in islice(channel.consumers.values(), AT_ONCE)]
         return {**self._channel(channel), "consumer_details": [row for row in shown if row is not None]}
@@ -147,11 +143,58 @@ class ClientViews:
 
     def close(self, key: str, name: str, reason: str) -> bool:
         """Close the connection of that key and name (320); False if there is none here."""
-        connection = self._broker.connections.get(key)
-        if connection is None or not _is_meant(connection, ClientSelection(connection=name)):
+        connection = self._connection_here(key, name)
+        if connection is None:
             return False
         connection.force_close(reason)
         return True
+
+    def close_channel(self, key: str, name: str, reason: str) -> bool:
+        """Close the channel of that name (406), of the connection with that key; False if there is none here."""
+        channel = self._channel_here(key, name)
+        if channel is None:
+            return False
+        channel.force_close(reason)
+        return True
+
+    def cancel_consumer(self, key: str, channel_name: str, tag: str) -> Cancelled:
+        """Cancel a consumer of the channel of that name, as for `close_channel`."""
+        channel = self._channel_here(key, channel_name)
+        if channel is None or tag not in channel.consumers:
+            return "unknown"
+        if not channel.client.takes_cancels:
+            return "untold"
+        channel.cancel_consumer(tag)
+        return "cancelled"
+
+    def _connection_here(self, key: str, name: str) -> ClientConnection | None:
+        connection = self._broker.connections.get(key)
+        is_it = connection is not None and _is_meant(connection, ClientSelection(connection=name))
+        return connection if is_it else None
+
+    def _channel_here(self, key: str, name: str) -> Channel | None:
+        """Only while it is open."""
+        connection = self._connection_here(key, connection_of("channels", name))
+        number = name.removesuffix(")").rpartition(" (")[2]
+        if connection is None or not (number.isascii() and number.isdigit() and len(number) <= 5):
+            return None
+        channel = connection.channels.get(int(number))
+        if channel is None or not channel.open or _name_of_channel(channel) != name:
+            return None
+        return channel
+
+    def all_here(self, kind: Kind, vhosts: Collection[str], most: int) -> Iterator[Row | int]:
+        """In these vhosts, or in all of them if there are none: the rows of the first `most`, in the order in which
+        their connections came, and in between how many more there are. Each is a step."""
+        after: int | None = 0
+        while after is not None:
+            connections, after = self._some(kind, ClientSelection(), after)
+            for connection in connections:
+                count = _count(kind, connection) if not vhosts or connection.vhost in vhosts else 0
+                shown = min(count, most)
+                most -= shown
+                yield from filter(None, self._rows_of(kind, connection, 0, shown) if shown else ())
+                yield count - shown
 
     def _some(
         self, kind: Kind, selection: ClientSelection, after: int

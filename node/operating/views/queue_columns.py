@@ -22,10 +22,8 @@ def _deadline(queue: Queue, now: ShardNow) -> float:
 
 def _oldest(queue: Queue, now: ShardNow) -> float:
     """Of the heads of its lines, the expired ones too: to look behind these takes time."""
-    if not queue.ready_count():
-        return UNKNOWN
-    heads = [line.first().enqueued_ms for line in queue.lines() if line.count()]
-    return now.time_ms - min(heads)
+    oldest_ms = queue.oldest_head_ms()
+    return UNKNOWN if oldest_ms < 0 else now.time_ms - oldest_ms
 
 
 def _lease(queue: Queue, now: ShardNow) -> float:

@@ -55,6 +55,7 @@ class QueueViews:
     def of_catalog(self, record: QueueRecord) -> dict[str, Any]:
         """What every node knows of a queue without a replica of its shard."""
         row: dict[str, Any] = {"id": record.id, "vhost": record.vhost, "name": record.name}
+        row["type"] = queue_type(record.arguments)
         if record.replicated:
             return row | {"shard": record.shard, "leader": self._engine.leader_of(record.shard)}
         return row | {"node": record.owner_node}
@@ -63,7 +64,6 @@ class QueueViews:
         """What kind of queue it is: what a list says beside its counts."""
         policy, operator_policy = self._engine.catalog.policies_of_queue(record)
         return {
-            "type": queue_type(record.arguments),
             "durable": record.durable,
             "exclusive": record.exclusive,
             "auto_delete": record.auto_delete,

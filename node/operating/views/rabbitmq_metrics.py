@@ -47,6 +47,8 @@ class NodeFigures(NamedTuple):
     disk_limit_bytes: int
     logins_accepted: int
     logins_refused: int
+    syncs: int
+    sync_s: float
 
 
 def node_metrics(engine: Engine, broker: Broker, figures: NodeFigures, wanted: MetricsSelection) -> list[Metric]:
@@ -72,6 +74,10 @@ def node_metrics(engine: Engine, broker: Broker, figures: NodeFigures, wanted: M
             _counter("auth_attempts_failed", "Logins that were refused", figures.logins_refused),
         ],
         "ra_metrics": _raft(engine, by_group),
+        "node_persister_metrics": [
+            _counter("io_sync_ops", "Syncs of the log", figures.syncs),
+            _counter("io_sync_time_seconds", "What they and the writes before them took", figures.sync_s),
+        ],
     }
     if wanted.endpoint != DETAILED:
         families[_TOTALS] = _client_totals(broker)
@@ -125,6 +131,17 @@ def queue_metrics(rows: Sequence[Mapping[str, Any]], wanted: MetricsSelection) -
         # It is part of the other.
         if family != _CONSUMER_COUNT or (wanted.families is not None and "queue_metrics" not in wanted.families)
     }
+    infos: list[Sample] = [
+        (
+            {
+                "vhost": row["vhost"], "queue": row["name"], "queue_type": f"rabbit_{row['type']}_queue",
+                "membership": "leader",
+            },
+            1.0,
+        )
+        for row in rows
+    ]  # fmt: skip
+    families[_ALWAYS] = [("queue_info", "What kind of queue it is", "gauge", infos)]
     return _chosen(families, wanted)
 
 

@@ -98,6 +98,16 @@ def readers_in(engine: Engine, shard_id: int, queue_id: int) -> ReadersPart | No
     return ReadersPart(len(places), readers)
 
 
+def lag_in(engine: Engine, shard_id: int, queue_id: int) -> int | None:
+    """How many offsets the consumer that is furthest behind has before it; None without consumers, and as of
+    `stream_in`."""
+    shard = shard_here(engine, shard_id)
+    queue = None if shard is None else shard.queue(queue_id)
+    if queue is None or queue.stream is None or not queue.stream.places:
+        return None
+    return max(0, queue.stream.next_offset - min(queue.stream.places.values()))
+
+
 def latest_in(engine: Engine, shard_id: int, queue_id: int, key: bytes) -> LatestPart | None:
     """The latest message of a routing key; None as of `stream_in`."""
     shard = shard_here(engine, shard_id)

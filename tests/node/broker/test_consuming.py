@@ -58,6 +58,50 @@ def test_cancelled_consumer_keeps_what_it_holds(world: Any, client: Any) -> None
     assert client.count("q") == 2, "the one not acknowledged came back with the channel"
 
 
+def test_a_consumer_that_an_operator_cancels_keeps_what_it_holds(world: Any, client: Any) -> None:
+    fill(client, "q", 2)
+    got = client.consume("q")
+    channel = client.connection.channels[1]
+    assert not channel.cancel_consumer("another")
+    assert channel.cancel_consumer("tag")
+    world.settle()
+    (cancel,) = client.take(1)
+    assert isinstance(cancel, commands.Basic.Cancel) and (cancel.consumer_tag, cancel.nowait) == ("tag", True)
+    assert not channel.cancel_consumer("tag") and not world.broker.consumers.by_id
+    client.publish(1, "q", b"later")
+    assert client.take(1) == []
+    client.send(1, commands.Basic.Ack(delivery_tag=got[0].tag))
+    client.send(1, commands.Channel.Close(200, "bye", 0, 0))
+    client.take()
+    client.open_channel(1)
+    assert client.count("q") == 2, "the one not acknowledged came back with the channel"
+
+
+def test_a_consumer_is_cancelled_by_its_client_and_an_operator_at_once(world: Any, client: Any) -> None:
+    """And its tag is another consumer's by then."""
+    fill(client, "q", 1)
+    client.consume("q")
+    assert client.connection.channels[1].cancel_consumer("tag")
+    client.send(1, commands.Basic.Cancel(consumer_tag="tag"))
+    client.send(1, commands.Basic.Consume(queue="q", consumer_tag="tag"))
+    told = [type(each) for each in client.take(1)]
+    assert told.count(commands.Basic.CancelOk) == told.count(commands.Basic.ConsumeOk) == 1
+    client.publish(1, "q", b"later")
+    assert bodies(client.take(1)) == [b"later"]
+
+
+def test_a_channel_that_an_operator_closes_gives_back_what_it_holds(world: Any, client: Any) -> None:
+    """Others of its connection go on."""
+    client.open_channel(2)
+    fill(client, "q", 2)
+    client.consume("q")
+    client.connection.channels[1].force_close("enough")
+    world.settle()
+    (close,) = client.take(1)
+    assert closed(close) == ("channel", 406, "PRECONDITION_FAILED - enough")
+    assert client.count("q", 2) == 2
+
+
 def test_prefetch(client: Any) -> None:
     fill(client, "q", 10)
     client.call(1, commands.Basic.Qos(prefetch_count=3))

@@ -14,7 +14,7 @@ from pathlib import Path
 import pika
 import pytest
 from click.testing import CliRunner, Result
-from pika.exceptions import ConnectionClosedByBroker
+from pika.exceptions import ChannelClosedByBroker, ConnectionClosedByBroker
 
 from mayfly.node.command_line import main
 from mayfly.node.command_line.check_command import _not_reached
@@ -102,6 +102,20 @@ def test_clients_are_listed_and_connections_closed(node: Node) -> None:
     wait_for(lambda: json.loads(done(node, "connection", "list", "--json")) == [], "the connection to be gone")
     with pytest.raises(ConnectionClosedByBroker, match="enough"):
         node.connection.process_data_events(BOUND_S)
+
+
+def test_a_consumer_is_cancelled_and_a_channel_closed(node: Node) -> None:
+    node.connect()
+    node.channel.queue_declare("left")
+    node.channel.basic_consume("left", lambda *_: None, consumer_tag="reader")
+    (channel,) = json.loads(done(node, "channel", "list", "--json"))
+    assert "there is no consumer 'none'" in refused(node, "consumer", "cancel", "none", "--channel", channel["name"])
+    assert "'reader' is cancelled" in done(node, "consumer", "cancel", "reader", "--channel", channel["name"])
+    wait_for(lambda: json.loads(done(node, "consumer", "list", "--json")) == [], "the consumer to be gone")
+    assert "there is no channel 'none'" in refused(node, "channel", "close", "none")
+    assert "is closed" in done(node, "channel", "close", channel["name"], "--reason", "enough")
+    with pytest.raises(ChannelClosedByBroker, match="enough"):
+        node.channel.queue_declare("left", passive=True)
 
 
 def test_what_is_wrong_is_found_by_a_check(node: Node) -> None:

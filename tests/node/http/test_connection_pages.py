@@ -13,6 +13,7 @@ from mayfly.node.http import listing
 from mayfly.node.operating.views import client_views
 from mayfly.node.operating.views.json_values import json_value
 from tests.node.http.real_node import NOT_FOUND, Node
+from tests.waiting import wait_for
 
 FIELDS = {
     "name", "node", "type", "protocol", "user", "vhost", "state", "host", "port", "peer_host", "peer_port", "ssl",
@@ -126,6 +127,60 @@ def test_a_connection_is_closed(node: Node, clients: Clients) -> None:
         assert closed.value.reply_code == 320
         assert closed.value.reply_text == "CONNECTION_FORCED - Closed via management plugin"
         assert node.ask("GET", path) == node.ask("DELETE", path) == NOT_FOUND
+
+
+def channel_path(client: Any, number: int = 1) -> str:
+    return f"/api/mayfly/channels/{quote(f'{name_of(client)} ({number})', safe='')}"
+
+
+def test_a_channel_is_closed(node: Node, clients: Clients) -> None:
+    """By its own user or an administrator, and its connection goes on."""
+    client = clients.connect("mine")
+    for user in ("guest", "mine"):
+        channel = client.channel(1)
+        assert node.ask("DELETE", channel_path(client), "maker")[0] == 401
+        assert node.ask("DELETE", channel_path(client), "watch")[0] == 401
+        assert node.ask("DELETE", channel_path(client), user) == (204, None)
+        with pytest.raises(pika.exceptions.ChannelClosedByBroker) as closed:
+            channel.queue_declare("closed", passive=True)
+        assert closed.value.reply_code == 406
+        assert closed.value.reply_text == "PRECONDITION_FAILED - Closed via management plugin"
+        assert node.ask("DELETE", channel_path(client), user) == NOT_FOUND
+    assert client.is_open
+    assert node.ask("DELETE", "/api/mayfly/channels/none") == NOT_FOUND
+    assert node.ask("DELETE", path_of(name_of(client)).replace("connections", "channels"))[0] == 405
+
+
+def test_a_consumer_is_cancelled(node: Node, clients: Clients) -> None:
+    """Whatever its tag; its client hears of it."""
+    client = clients.connect("mine")
+    channel = client.channel(1)
+    channel.queue_declare("cancelled", exclusive=True)
+    tags: list[str] = []
+    channel.add_on_cancel_callback(lambda method: tags.append(method.method.consumer_tag))
+    for tag in ("a/b", "ü %2F"):
+        channel.basic_consume("cancelled", lambda *_: None, consumer_tag=tag)
+        path = f"{channel_path(client)}/consumers/{quote(tag, safe='')}"
+        assert node.ask("DELETE", path, "maker")[0] == 401
+        assert node.ask("DELETE", path, "mine") == (204, None)
+        wait_for(lambda: client.process_data_events(0.05) or tags, "the notice")
+        assert tags.pop() == tag and tags == []
+        assert node.ask("DELETE", path) == NOT_FOUND
+    assert channel.is_open
+
+
+def test_a_consumer_whose_client_would_not_hear_of_it_is_not_cancelled(
+    node: Node, clients: Clients
+) -> None:
+    client = clients.connect("mine", client_properties={"capabilities": {"consumer_cancel_notify": False}})
+    channel = client.channel(1)
+    channel.queue_declare("kept", exclusive=True)
+    channel.basic_consume("kept", lambda *_: None, consumer_tag="tag")
+    status, content = node.ask("DELETE", f"{channel_path(client)}/consumers/tag")
+    assert (status, content["reason"]) == (
+        400, "its client takes no cancel notices, and would wait for ever: close its channel"
+    )  # fmt: skip
+    assert shown(node, "/api/consumers", "mine")[0]["consumer_tag"] == "tag"
 
 
 def test_what_is_no_connection(node: Node) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 from urllib.request import urlopen
@@ -15,6 +16,8 @@ from pamqp import commands
 from mayfly.node.operating.ports.metrics import Metric
 from mayfly.node.operating.ports.queue_selection import QueueSelection
 from mayfly.node.operating.ports.rabbitmq_metrics import MetricsSelection
+from mayfly.node.operating.views.client_views import ClientViews
+from mayfly.node.operating.views.rabbitmq_client_metrics import client_steps, exchange_steps, stream_steps
 from mayfly.node.operating.views.rabbitmq_metrics import NodeFigures, catalog_steps, node_metrics, queue_metrics
 from tests.deploy.rabbitmq_dashboards import DASHBOARDS, UNANSWERED, answered
 from tests.node.broker.three_brokers import ThreeBrokers
@@ -23,7 +26,9 @@ from tests.node.http.some_node import SomeNode
 from tests.node.operating.seeing import Seeing, engine_metrics
 
 DOCUMENT: Final = Path(__file__).resolve().parents[3] / "docs/operations/rabbitmq-metrics.md"
-FIGURES: Final = NodeFigures("node1", "mayfly", "c", "4.3.6", 5_000, 40, 1024, 1 << 20, 1 << 30, 1 << 40, 1 << 26, 3, 1)
+FIGURES: Final = NodeFigures(
+    "node1", "mayfly", "c", "4.3.6", 5_000, 40, 1024, 1 << 20, 1 << 30, 1 << 40, 1 << 26, 3, 1, 7, 0.5
+)  # fmt: skip
 
 
 class MetricsNode(SomeNode):
@@ -42,7 +47,11 @@ class MetricsNode(SomeNode):
     async def rabbitmq_metrics(self, wanted: MetricsSelection) -> Sequence[Metric]:
         engine = self._node.engine
         whole = node_metrics(engine, self._node.broker, self._figures, wanted)
-        return whole + [metric for metric in catalog_steps(engine, wanted) if metric is not None]
+        steps = chain(
+            catalog_steps(engine, wanted), exchange_steps(engine.catalog, self._node.broker.traffic, wanted),
+            stream_steps(engine, wanted), client_steps(ClientViews(engine, self._node.broker), wanted),
+        )  # fmt: skip
+        return whole + [metric for metric in steps if metric is not None]
 
     def rabbitmq_queue_metrics(self, rows: Sequence[Mapping[str, Any]], wanted: MetricsSelection) -> Sequence[Metric]:
         return queue_metrics(rows, wanted)
@@ -145,6 +154,7 @@ def test_detailed_metrics_are_those_asked_for(addresses: list[str]) -> None:
     text = "".join(page_of(address, "/metrics/detailed?family=queue_consumer_count") for address in addresses)
     assert set(re.findall(r"^(rabbitmq_[a-z_]+)", text, re.MULTILINE)) == {
         "rabbitmq_build_info", "rabbitmq_identity_info", "rabbitmq_detailed_queue_consumers",
+        "rabbitmq_detailed_queue_info",
     }  # fmt: skip
     assert 'rabbitmq_endpoint="detailed"' in text
     many = "family=queue_coarse_metrics&family=exchange_bindings&family=vhost_status&family=unheard_of&vhost="
@@ -155,6 +165,105 @@ def test_detailed_metrics_are_those_asked_for(addresses: list[str]) -> None:
     assert samples(here, "rabbitmq_cluster_vhost_status") == {'{vhost="/"}': 1.0}
     elsewhere = "".join(page_of(address, f"/metrics/detailed?{many}other") for address in addresses)
     assert "queue=" not in elsewhere and "vhost=" not in elsewhere
+
+
+def test_queues_say_of_what_kind_they_are(addresses: list[str]) -> None:
+    """As in RabbitMQ 4.2: with the families of queues, and where each queue is by itself."""
+    for path, name in (
+        ("per-object", "rabbitmq_queue_info"), ("detailed?family=queue_metrics", "rabbitmq_detailed_queue_info"),
+    ):  # fmt: skip
+        texts = [page_of(address, f"/metrics/{path}") for address in addresses]
+        found = {labels: value for text in texts for labels, value in samples(text, name).items()}
+        assert found == {
+            f'{{membership="leader",queue="{queue}",queue_type="rabbit_classic_queue",vhost="/"}}': 1.0
+            for queue in ("a", "b", "t")
+        }
+    assert not samples(page_of(addresses[0], "/metrics"), "rabbitmq_queue_info")
+
+
+def told(text: str) -> dict[str, float]:
+    """By the name without its prefix, where there is one sample."""
+    found = re.findall(r"^rabbitmq_detailed_(\w+)(?:\{.*\})? (\S+)$", text, re.MULTILINE)
+    return {name: float(value) for name, value in found}
+
+
+def test_connections_channels_and_exchanges_are_told_of_if_they_are_asked_for(addresses: list[str]) -> None:
+    """By their own node, with the names that operators know them by; and of a vhost alone."""
+    path = "/metrics/detailed?family=channel_metrics&family=channel_exchange_metrics&family=channel_queue_metrics"
+    text = page_of(addresses[0], path)
+    assert told(text) == {
+        "channel_consumers": 0, "channel_messages_unacked": 1, "channel_messages_unconfirmed": 0,
+        "channel_messages_uncommitted": 0, "channel_acks_uncommitted": 0, "consumer_prefetch": 0,
+        "channel_messages_published_total": 3, "channel_messages_confirmed_total": 0,
+        "channel_messages_unroutable_returned_total": 0, "channel_messages_unroutable_dropped_total": 0,
+        "channel_get_ack_total": 1, "channel_get_total": 0, "channel_messages_delivered_ack_total": 0,
+        "channel_messages_delivered_total": 0, "channel_messages_redelivered_total": 0,
+        "channel_messages_acked_total": 0, "channel_get_empty_total": 0,
+    }  # fmt: skip
+    assert re.search(r'channel_consumers\{channel=".+ \(1\)",vhost="/"\}', text)
+    assert samples(text, "mayfly_clients_left_out") == {"": 0.0}
+    text = page_of(addresses[0], "/metrics/detailed?family=connection_metrics&family=connection_coarse_metrics")
+    connection = told(text)
+    assert connection.pop("connection_channels") == 1
+    assert connection.keys() == {"connection_incoming_bytes_total", "connection_outgoing_bytes_total"}
+    assert min(connection.values()) > 100
+    for more in ("", "&vhost=%2F"):
+        text = page_of(addresses[0], f"/metrics/detailed?family=exchange_metrics{more}")
+        assert samples(text, "rabbitmq_detailed_exchange_messages_published_total") == {'{exchange="",vhost="/"}': 3.0}
+    families = "family=exchange_metrics&family=channel_metrics&family=connection_metrics"
+    assert told(page_of(addresses[1], f"/metrics/detailed?{families}")) == {}, "another node's clients"
+    assert told(page_of(addresses[0], f"/metrics/detailed?{families}&vhost=other")) == {}
+    assert "channel_" not in page_of(addresses[0], "/metrics/per-object")
+
+
+def test_j5_the_node_that_leads_a_stream_tells_how_far_its_consumers_are_behind() -> None:
+    """Of several the furthest; of a stream that nobody reads there is nothing to tell."""
+    brokers = ThreeBrokers()
+    client = brokers.nodes[1].client()
+    for name in ("read", "unread"):
+        client.send(1, commands.Queue.Declare(queue=name, durable=True, arguments={"x-queue-type": "stream"}))
+    client.send(1, commands.Basic.Qos(prefetch_count=2))
+    for offset in ("first", "next"):
+        terms: Any = {"x-stream-offset": offset}
+        client.send(1, commands.Basic.Consume(queue="read", consumer_tag=offset, arguments=terms))
+    brokers.run_until(lambda: len(client.received) == 5)
+    for number in range(5):
+        client.publish(1, "read", b"%d" % number)
+
+    def lags() -> list[tuple[int, Any]]:
+        told = []
+        for id in brokers.ids:
+            wanted = MetricsSelection("detailed", frozenset({"stream_consumer_metrics"}))
+            (metric,) = [each for each in stream_steps(brokers.nodes[id].engine, wanted) if each is not None]
+            assert metric[0] == "rabbitmq_detailed_stream_consumer_max_offset_lag"
+            told += [(id, sample) for sample in metric[3]]
+        return told
+
+    brokers.run_until(lambda: [sample[1] for _, sample in lags()] == [3.0])
+    catalog = brokers.nodes[1].engine.catalog
+    record = catalog.queue("/", "read")
+    assert record is not None
+    assert lags() == [(brokers.nodes[1].engine.leader_of(record.shard), ({"vhost": "/", "queue": "read"}, 3.0))]
+
+
+def test_connections_and_channels_that_are_left_out_are_counted(brokers: ThreeBrokers) -> None:
+    node = brokers.nodes[2]
+    clients = [node.client() for _ in range(3)]
+    clients[1].open_channel(2)
+    views = ClientViews(node.engine, node.broker)
+
+    def page(most: int, *families: str, vhosts: frozenset[str] = frozenset()) -> dict[str, list[Any]]:
+        wanted = MetricsSelection("detailed", frozenset(families), vhosts, most)
+        return {metric[0]: list(metric[3]) for metric in client_steps(views, wanted) if metric is not None}
+
+    for most, shown, left_out in ((0, 0, 7), (1, 1, 5), (3, 3, 1), (4, 4, 0)):
+        found = page(most, "connection_metrics", "channel_metrics")
+        assert len(found["rabbitmq_detailed_channel_consumers"]) == shown
+        assert found["mayfly_clients_left_out"] == [({}, left_out)]
+    assert page(9, "channel_metrics", vhosts=frozenset({"other"}))["mayfly_clients_left_out"] == [({}, 0)]
+    assert page(9, "queue_metrics") == {}
+    for client in clients:
+        client.lose()
 
 
 def test_queues_that_are_left_out_are_counted(addresses: list[str]) -> None:

@@ -6,6 +6,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pamqp.commands import Basic
 
 from mayfly.node.shard import commands
 from mayfly.node.shard.commands import ACK, REJECT, REQUEUE, encode_get, encode_settle
@@ -16,6 +17,7 @@ from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.settings import ShardQueueSettings
 from mayfly.node.shard.shard import QUEUES_PER_STEP, Shard
 from mayfly.node.shard.waiting import CHUNK, Waiting, WaitingIndex
+from tests.node.amqp.headers import build_header
 from tests.node.readings import statistics_of
 from tests.node.shard.driver import B, Close, Driver, attach, publish, update_queue
 
@@ -314,6 +316,24 @@ def test_t13_timers_are_those_of_heads_and_leases(history: list[tuple[str, objec
         statistics = statistics_of(driver.shard)
         assert statistics.message_timers == (queue_of(driver).next_deadline_ms() >= 0)
         assert statistics.lease_timers == 1
+
+
+@settings(deadline=None, max_examples=60)
+@given(steps, st.lists(st.integers(0, 9), max_size=6))
+def test_the_oldest_head_is_that_of_any_line(history: list[tuple[str, object]], priorities: list[int]) -> None:
+    """With priorities, with what came back, and with nothing at all."""
+    driver = Driver()
+    driver.create(1, max_priority=4)
+
+    def heads() -> list[int]:
+        return [line.first().enqueued_ms for line in queue_of(driver).lines() if line.count()]
+
+    assert queue_of(driver).oldest_head_ms() == -1
+    for place, (step, value) in enumerate(history):
+        do(driver, step, value)
+        for priority in priorities[place : place + 1]:
+            driver.run(publish("m", 1, header=build_header(Basic.Properties(priority=priority), 1)))
+        assert queue_of(driver).oldest_head_ms() == min(heads(), default=-1)
 
 
 @pytest.mark.parametrize("chunk", [1, 7, CHUNK])

@@ -124,6 +124,33 @@ def test_one_channel_by_name(seen: Seen) -> None:
     assert seen.some(1, "channels") == (0, [])
 
 
+def test_a_channel_is_closed_and_a_consumer_cancelled_from_any_node(seen: Seen) -> None:
+    """Of a client that takes cancel notices."""
+    client, deaf = seen.client(2), seen.brokers.nodes[2].client(capabilities={})
+    deaf.connection.socket = ClientSocket(("client", 2), ("node2", 5672), False, 0)
+    for each in (client, deaf):
+        each.declare("q")
+        each.consume("q", "mine")
+    name, of_deaf = "client:1 -> node2:5672 (1)", "client:2 -> node2:5672 (1)"
+
+    def cancelled(channel: str, tag: str) -> str:
+        return asyncio.run(seen.clients[1].cancel_consumer(channel, tag))
+
+    assert [cancelled(name, "none"), cancelled(f"{name}0", "mine"), cancelled(of_deaf, "mine")] == [
+        "unknown", "unknown", "untold"
+    ]  # fmt: skip
+    assert client.take() == [] and seen.some(3, "consumers")[0] == 2
+    assert cancelled(name, "mine") == "cancelled"
+    seen.brokers.settle()
+    (notice,) = client.take(1)
+    assert isinstance(notice, commands.Basic.Cancel) and seen.some(3, "consumers")[0] == 1
+    assert not asyncio.run(seen.clients[3].close_channel(f"{name}0", "why"))
+    assert asyncio.run(seen.clients[3].close_channel(of_deaf, "why"))
+    (close,) = deaf.take(1)
+    assert (close.reply_code, close.reply_text) == (406, "PRECONDITION_FAILED - why")
+    assert seen.names(1, "channels") == [name]
+
+
 def test_a_channel_says_since_when_it_is_idle(seen: Seen) -> None:
     """To the tick, and at every node alike; while something happens on it nothing is said."""
     client = seen.client(2)

@@ -20,9 +20,11 @@ from mayfly.node.http.clients import ClientPages
 from mayfly.node.operating import clients
 from mayfly.node.operating.ports.client_selection import ClientSelection, Kind
 from mayfly.node.operating.ports.clients import ClientsPort
+from mayfly.node.operating.ports.rabbitmq_metrics import MetricsSelection
 from mayfly.node.operating.ports.users import User
 from mayfly.node.operating.views import client_views
 from mayfly.node.operating.views.client_views import AT_ONCE, LOOKED_AT
+from mayfly.node.operating.views.rabbitmq_client_metrics import client_steps
 from tests.node.operating.views.many_stubs import StubNode, stub_nodes
 
 ALL = ClientSelection()
@@ -183,6 +185,23 @@ def test_who_comes_and_goes_meanwhile_hides_no_other(monkeypatch: pytest.MonkeyP
     shown = [row["name"] for row in some(nodes[1], "connections")[1]]
     assert len(gone) > 20 and shown == sorted(shown)
     assert set(names) - gone <= set(shown) <= set(names) and len(set(shown)) == len(shown)
+
+
+def test_metrics_of_clients_are_made_in_steps() -> None:
+    """Rows one by one, and none for those that are left out."""
+    node = stub_nodes(1)[1]
+    node.add(2500, [1, 1])
+    wanted = MetricsSelection("detailed", frozenset({"channel_metrics", "connection_metrics"}), frozenset(), 10)
+    before = node.did.copy()
+    told = []
+    for step in client_steps(node.views, wanted):
+        cost, before = node.did - before, node.did.copy()
+        assert cost["row"] <= 1 and cost["looked at"] <= LOOKED_AT
+        told += [] if step is None else [step]
+    counts = {metric[0]: len(list(metric[3])) for metric in told}
+    assert counts["rabbitmq_detailed_channel_consumers"] == counts["rabbitmq_detailed_connection_channels"] == 10
+    assert told[-1][3] == [({}, 2500 + 2 * 2500 - 20)]
+    assert node.did["row"] == 20
 
 
 def test_one_is_found_and_closed_in_parts() -> None:
