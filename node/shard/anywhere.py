@@ -9,9 +9,9 @@ piece has left it is packed anew. The messages at hand, some hundreds, are known
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-from mayfly.node.shard.at_hand import by_deadline, is_before, number_of
+from mayfly.node.shard.at_hand import by_deadline, number_of
 from mayfly.node.shard.line import Line
-from mayfly.node.shard.message import Message
+from mayfly.node.shard.message import Message, is_before
 from mayfly.node.shard.packed import Packed
 from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.state import State

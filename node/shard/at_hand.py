@@ -6,20 +6,10 @@ No part of any state: it is made when somebody asks, and lines forget it when th
 from bisect import bisect_right
 from typing import Final
 
-from mayfly.node.shard.message import Message
+from mayfly.node.shard.message import Message, is_before
 
 _MANY: Final = 8
 """So many times fewer than there are come to their places one by one; more are put in order with all others."""
-
-
-def is_before(one: Message, other: Message) -> bool:
-    """Whether one was enqueued before the other. (Entries alone do not tell: a dead letter keeps the entry it has its
-    content in. Of those enqueued in the same ms the contents' order counts.)"""
-    if one.enqueued_ms != other.enqueued_ms:
-        return one.enqueued_ms < other.enqueued_ms
-    if one.index != other.index:
-        return one.index < other.index
-    return one.offset < other.offset
 
 
 def by_deadline(message: Message) -> int:

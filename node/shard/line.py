@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Final
 
-from mayfly.node.shard.at_hand import AtHand, is_before, number_of
-from mayfly.node.shard.message import Message, deadline_ms
+from mayfly.node.shard.at_hand import AtHand, number_of
+from mayfly.node.shard.message import Message, deadline_ms, is_before
 from mayfly.node.shard.packed import Packed, hold, pack
 from mayfly.node.shard.returning import ReturningMessages
 
