@@ -28,8 +28,8 @@ from mayfly.node.shard.dialect import NEVER_TTL, RABBITMQ
 from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.line import Line
 from mayfly.node.shard.message import NO_DEADLINE, NO_MARKER, NO_TTL, Message, is_own_ttl
-from mayfly.node.shard.outbox import MAXLEN
 from mayfly.node.shard.message_id import digest_at
+from mayfly.node.shard.outbox import MAXLEN
 from mayfly.node.shard.packing import NUMBER_BYTES, unpack_numbers
 from mayfly.node.shard.priority import place_of
 from mayfly.node.shard.queue import Queue

@@ -496,6 +496,14 @@ QUEUE_BUGS = [
         "assert [",
     ),
     Bug(
+        "files what is published under an id once, whatever becomes a run then",
+        "node/shard/schedule.py",
+        "        self.named = {}\n        self._is_filed = False\n        if self._with_id",
+        "        if self._with_id",
+        "tests/node/shard/test_rescheduling.py::test_s4_a_schedule_finds_what_waits_under_an_id",
+        "assert",
+    ),
+    Bug(
         "does not know what has come to the end of a line since it was looked at last",
         "node/shard/line.py",
         "            if not new:\n                return known\n",
