@@ -2,62 +2,128 @@
 
 What is packed keeps its place, and its piece knows who is still there (`node.shard.packed`), and its earliest deadline:
 a line of a million is looked at in some thousands of steps, and closely only where something is due. Once half of a
-piece has left it is packed anew. The messages at hand, some hundreds, are looked at one by one.
+piece has left it is packed anew. The messages at hand, some hundreds, are known by their deadlines
+(`node.shard.at_hand`). So what a death takes hardly depends on how many die with it.
 """
 
-from collections import deque
 from heapq import heapify, heappop, heappush
+from typing import Final
 
+from mayfly.node.shard.at_hand import by_deadline, number_of
 from mayfly.node.shard.line import Line
-from mayfly.node.shard.message import Message
+from mayfly.node.shard.message import Message, is_before
 from mayfly.node.shard.packed import Packed
 from mayfly.node.shard.queue import Queue
-from mayfly.node.shard.returning import ReturningMessages
 from mayfly.node.shard.state import State
+
+_NO_MESSAGES: Final[list[Message]] = []
+_NO_NUMBERS: Final[list[int]] = []
+"""What is at hand of a piece; never added to."""
 
 
 class Due:
-    """Messages of one piece, or of those at hand at one end, that are due: taken in order of their deadlines, then of
-    their places."""
+    """Messages of one piece, or of those at hand at one end, that are due, ``count`` of them: taken in order of their
+    deadlines, then of their places."""
 
-    __slots__ = ("dead", "line", "messages", "piece", "taken")
+    __slots__ = ("count", "messages", "numbers", "piece", "taken")
 
-    def __init__(self, line: Line, messages: list[Message], piece: Packed | None) -> None:
-        """``messages``: those at hand, all that are due, the first to be taken last."""
-        self.line = line
-        self.messages = messages
+    def __init__(self, piece: Packed | None, count: int) -> None:
+        """``count``: of a piece. Those at hand are to be added one by one."""
         self.piece = piece
+        self.count = count
         self.taken = 0
-        self.dead: list[Message] = []
-        """Those of ``messages`` that were taken."""
+        self.messages = _NO_MESSAGES
+        self.numbers = _NO_NUMBERS
+        """Of those at hand: where they stand in ``items`` or ``back``."""
+
+    def add(self, message: Message, number: int) -> None:
+        """The next one of those at hand."""
+        if not self.count:
+            self.messages, self.numbers = [], []
+        self.messages.append(message)
+        self.numbers.append(number)
+        self.count += 1
 
     def next_ms(self) -> int:
-        """The earliest deadline, -1 for none."""
+        """The earliest deadline of those that are left."""
         if self.piece is not None:
             return self.piece.first_deadline_ms()
-        return self.messages[-1].deadline_ms if self.messages else -1
+        return self.messages[self.taken].deadline_ms
 
-    def count(self, until_ms: int) -> int:
-        """How many are due until then."""
+    def count_until(self, until_ms: int) -> int:
+        """How many of those that are left are due until then."""
         if self.piece is not None:
             return self.piece.due_count(until_ms)
-        left = len(self.messages)
-        while left and self.messages[left - 1].deadline_ms <= until_ms:
-            left -= 1
-        return len(self.messages) - left
+        stop = self.taken
+        while stop < self.count and self.messages[stop].deadline_ms <= until_ms:
+            stop += 1
+        return stop - self.taken
 
-    def take(self, count: int) -> list[Message]:
-        """The first so many leave."""
-        self.line.timed -= count
+    def take(self, count: int, whole: bool) -> list[Message]:
+        """The first so many leave; see `Packed.take_soonest`."""
+        start = self.taken
         self.taken += count
         if self.piece is not None:
-            return self.piece.take_soonest(count)
-        left = len(self.messages) - count
-        taken = self.messages[left:]
-        taken.reverse()
-        del self.messages[left:]
-        self.dead += taken
-        return taken
+            return self.piece.take_soonest(count, whole)
+        return self.messages[start : self.taken]
+
+
+class _DueInLine:
+    """What is due until then in one line."""
+
+    __slots__ = ("at_hand", "back", "items", "line", "pieces", "until_ms")
+
+    def __init__(self, line: Line, until_ms: int) -> None:
+        self.line = line
+        self.at_hand = line.at_hand()
+        self.until_ms = until_ms
+        self.items = Due(None, 0)
+        self.back = Due(None, 0)
+        self._find_at_hand()
+        self.pieces = [
+            Due(piece, piece.due_count(until_ms))
+            for piece in line.packed
+            if isinstance(piece, Packed) and 0 <= piece.first_deadline_ms() <= until_ms
+        ]
+
+    def _find_at_hand(self) -> None:
+        line, at_hand = self.line, self.at_hand
+        due = at_hand.due(self.until_ms)
+        if not due:
+            return
+        items, back, head = line.items, line.back, line.head
+        if at_hand.in_order:
+            for message in due:
+                is_of_back = len(back) > 0 and not is_before(message, back[0])
+                number = number_of(message, back, 0) if is_of_back else number_of(message, items, head)
+                if number >= 0:
+                    (self.back if is_of_back else self.items).add(message, number)
+            return
+        places = {message: place for place, message in enumerate(items[head:] + back, head)}
+        for message in due:
+            number = places[message]
+            if number < len(items):
+                self.items.add(message, number)
+            else:
+                self.back.add(message, number - len(items))
+
+    def sources(self) -> list[Due]:
+        """From the head to the end."""
+        return [due for due in (self.items, *self.pieces, self.back) if due.count]
+
+    def close_ranks(self) -> None:
+        """What was taken has left, from wherever it was."""
+        line, items, back = self.line, self.items, self.back
+        from_pieces = sum([due.taken for due in self.pieces])
+        taken = items.taken + back.taken + from_pieces
+        if taken:
+            if self.at_hand.in_order and items.taken == items.count and back.taken == back.count:
+                self.at_hand.leave_due(self.until_ms)
+            else:
+                self.at_hand.forget()
+            line.timed -= taken
+            line.leave_anywhere(items.numbers[: items.taken], back.numbers[: back.taken], from_pieces)
+        line.soonest_ms = _soonest_ms(line)
 
 
 def expire_anywhere(state: State, queue: Queue, until_ms: int) -> None:
@@ -65,39 +131,28 @@ def expire_anywhere(state: State, queue: Queue, until_ms: int) -> None:
 
     Of the same deadline: in the order of the lines, then of their messages, as they would die at the head.
     """
-    lines = [line for line in queue.lines() if 0 <= line.soonest_ms <= until_ms]
+    lines = [_DueInLine(line, until_ms) for line in queue.lines() if 0 <= line.soonest_ms <= until_ms]
     if not lines:
         return
-    sources: list[Due] = []
-    for line in lines:
-        _find(line, until_ms, sources)
-    taken = _take(sources, until_ms, state.expiry_budget)
+    sources = [due for line in lines for due in line.sources()]
+    taken = _take(sources, state.expiry_budget, queue.dead_letters or queue.journals)
     state.expiry_budget -= len(taken)
     for message in taken:
         queue.ready_bytes -= message.body_length
         state.expiry_lag.observe(state.time_ms - message.deadline_ms)
         state.expired(queue, message)
     for line in lines:
-        own = [due for due in sources if due.line is line and due.taken]
-        if own:
-            _close_ranks(line, own)
-        line.noted = line.gone + line.count()
-        line.soonest_ms = _soonest_ms(line)
+        line.close_ranks()
 
 
-def _take(sources: list[Due], until_ms: int, most: int) -> list[Message]:
+def _take(sources: list[Due], most: int, whole: bool) -> list[Message]:
     """The first that are due in all these, at most so many, leave."""
     taken: list[Message] = []
-    total = 0
-    for due in sources:
-        total += due.count(until_ms)
-        if total > most:
-            break
-    if total <= most:
+    if sum([due.count for due in sources]) <= most:
         for due in sources:
-            taken += due.take(due.count(until_ms))
+            taken += due.take(due.count, whole)
         # Of the same deadline they stay as they are.
-        taken.sort(key=_by_deadline)
+        taken.sort(key=by_deadline)
         return taken
     heap = [(due.next_ms(), number) for number, due in enumerate(sources)]
     heapify(heap)
@@ -105,68 +160,22 @@ def _take(sources: list[Due], until_ms: int, most: int) -> list[Message]:
         number = heap[0][1]
         due = sources[number]
         heappop(heap)
-        # Up to where the next one begins, which is behind it where both have the same deadline.
-        stop_ms = until_ms if not heap else heap[0][0] if number < heap[0][1] else heap[0][0] - 1
-        count = min(max(1, due.count(min(stop_ms, until_ms))), most - len(taken))
-        taken += due.take(count)
-        next_ms = due.next_ms()
-        if 0 <= next_ms <= until_ms:
-            heappush(heap, (next_ms, number))
+        count = due.count - due.taken
+        if heap:
+            # Up to where the next one begins, which is behind it where both have the same deadline.
+            count = max(1, due.count_until(heap[0][0] if number < heap[0][1] else heap[0][0] - 1))
+        taken += due.take(min(count, most - len(taken)), whole)
+        if due.taken < due.count:
+            heappush(heap, (due.next_ms(), number))
     return taken
-
-
-def _find(line: Line, until_ms: int, sources: list[Due]) -> None:
-    """Where in line something is due, from the head to the end."""
-    _find_at_hand(line, line.items[line.head :], until_ms, sources)
-    sources += [
-        Due(line, [], piece)
-        for piece in line.packed
-        if isinstance(piece, Packed) and 0 <= piece.first_deadline_ms() <= until_ms
-    ]
-    _find_at_hand(line, line.back, until_ms, sources)
-
-
-def _find_at_hand(line: Line, messages: list[Message], until_ms: int, sources: list[Due]) -> None:
-    due = [message for message in messages if 0 <= message.deadline_ms <= until_ms]
-    if due:
-        due.sort(key=_by_deadline)
-        due.reverse()
-        sources.append(Due(line, due, None))
-
-
-def _by_deadline(message: Message) -> int:
-    return message.deadline_ms
-
-
-def _place(message: Message) -> tuple[int, int, int]:
-    """By which a message is known in its queue: those that come of one that recurs have the same content."""
-    return (message.index, message.offset, message.enqueued_ms)
-
-
-def _close_ranks(line: Line, sources: list[Due]) -> None:
-    """What was taken from the line, which has these sources, has left, from wherever it was."""
-    # The places of all that follow them change: nobody is to know a message again by its old one.
-    gone = line.gone + line.count()
-    items, back = line.items[line.head :], line.back
-    places = {_place(message) for due in sources for message in due.dead}
-    if places:
-        items = [message for message in items if _place(message) not in places]
-        back = [message for message in back if _place(message) not in places]
-    packed: deque[Packed | ReturningMessages] = deque()
-    for piece in line.packed:
-        if isinstance(piece, Packed) and 2 * piece.count <= piece.size:
-            if piece.count:
-                packed.append(piece.without_gaps())
-        else:
-            packed.append(piece)
-    line.put_together(items, packed, back, line.timed)
-    line.gone = gone
-    if not items:
-        line.advance(0)
 
 
 def _soonest_ms(line: Line) -> int:
     """The earliest deadline in line, -1 for none. What is still returning is noted when it arrives."""
-    deadlines = [message.deadline_ms for message in [*line.items[line.head :], *line.back]]
-    deadlines += [piece.first_deadline_ms() for piece in line.packed if isinstance(piece, Packed)]
-    return min([ms for ms in deadlines if ms >= 0], default=-1)
+    soonest_ms = line.soonest_at_hand_ms()
+    for piece in line.packed:
+        if isinstance(piece, Packed):
+            first_ms = piece.first_deadline_ms()
+            if first_ms >= 0 and (soonest_ms < 0 or first_ms < soonest_ms):
+                soonest_ms = first_ms
+    return soonest_ms

@@ -42,7 +42,7 @@ def serve(state: State, queue: Queue) -> None:
         return
     if queue.brake is not None:
         judge_brake(state, queue)
-    if queue.schedule is not None:
+    if queue.schedule is not None and queue.schedule.is_due(state.time_ms):
         if queue.settings.delays:
             _send_due(state, queue)
         else:

@@ -8,7 +8,8 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Final
 
-from mayfly.node.shard.message import Message, deadline_ms
+from mayfly.node.shard.at_hand import AtHand, number_of
+from mayfly.node.shard.message import Message, deadline_ms, is_before
 from mayfly.node.shard.packed import Packed, hold, pack
 from mayfly.node.shard.returning import ReturningMessages
 
@@ -17,20 +18,11 @@ PIECE: Final = 4096
 _SMALLER: Final = 8
 """Where messages leave from everywhere, pieces are so many times smaller: those at hand are looked at one by one."""
 _TRIM_FROM: Final = 256
+_FEW: Final = 64
 _NOTHING: Final[list[Message]] = []
 _NO_PIECES: Final[deque[Packed | ReturningMessages]] = deque()
 """What all lines that were always empty, or short, have in common; never added to. Most queues are such, and a list
 takes 56 bytes, a deque 600."""
-
-
-def _is_before(one: Message, other: Message) -> bool:
-    """Whether one was enqueued before the other. (Entries alone do not tell: a dead letter keeps the entry it has its
-    content in. Of those enqueued in the same ms the contents' order counts.)"""
-    if one.enqueued_ms != other.enqueued_ms:
-        return one.enqueued_ms < other.enqueued_ms
-    if one.index != other.index:
-        return one.index < other.index
-    return one.offset < other.offset
 
 
 def _retimed(messages: list[Message], head: int, queue_ttl_ms: int) -> int:
@@ -64,7 +56,7 @@ class Line:
     """
 
     __slots__ = (
-        "anywhere", "back", "gone", "head", "items", "noted", "packed", "packed_count", "piece", "returning", "settled",
+        "_at_hand", "back", "gone", "head", "items", "noted", "packed", "packed_count", "piece", "returning", "settled",
         "soonest_ms", "timed",
     )  # fmt: skip
 
@@ -81,21 +73,29 @@ class Line:
         self.piece = piece
         self.timed = 0
         self.gone = 0
-        self.anywhere = False
         self.soonest_ms = -1
         self.noted = 0
+        self._at_hand: AtHand | None = None
 
     def look_anywhere(self, anywhere: bool) -> None:
         """Whether from now on messages expire wherever they are in line (RULES X2)."""
         if anywhere and not self.anywhere:
+            self._at_hand = AtHand()
             self.nothing_noted()
-        self.anywhere = anywhere
+        elif not anywhere:
+            self._at_hand = None
+
+    @property
+    def anywhere(self) -> bool:
+        """Whether messages may leave from everywhere."""
+        return self._at_hand is not None
 
     def nothing_noted(self) -> None:
         """What may be due is not known: it is to be looked for at once (`node.shard.anywhere`)."""
         count = self.count()
         self.noted = self.gone + count
         self.soonest_ms = 0 if count else -1
+        self.forget_at_hand()
 
     def _note(self) -> None:
         """Messages were put at the end: they may be due sooner than all others."""
@@ -107,6 +107,76 @@ class Line:
             deadline_ms = end[place].deadline_ms
             if deadline_ms >= 0 and (self.soonest_ms < 0 or deadline_ms < self.soonest_ms):
                 self.soonest_ms = deadline_ms
+
+    def at_hand(self) -> AtHand:
+        """What is in ``items[head:]`` and ``back`` by deadlines, and maybe what has left at the head. Only of a line
+        that is looked at ``anywhere``."""
+        known = self._at_hand
+        assert known is not None
+        if known.is_known and known.in_order and len(known.messages) <= 2 * self._count_at_hand() + _FEW:
+            new = self.noted - known.noted
+            end = self.back if self.back or self.packed_count else self.items
+            if not new:
+                return known
+            if new <= len(end) and known.add(end[len(end) - new :], self.noted) and known.in_order:
+                return known
+        known.forget()
+        known.begin(self.items[self.head :] + self.back, self.noted)
+        return known
+
+    def _count_at_hand(self) -> int:
+        return len(self.items) - self.head + len(self.back)
+
+    def forget_at_hand(self) -> None:
+        """What is at hand is not what it was."""
+        if self._at_hand is not None:
+            self._at_hand.forget()
+
+    def soonest_at_hand_ms(self) -> int:
+        """The earliest deadline of what is at hand, -1 for none. Only of a line that is looked at ``anywhere``."""
+        at_hand = self.at_hand()
+        gone = 0
+        if at_hand.in_order:
+            for message in at_hand.messages:
+                if number_of(message, self.items, self.head) >= 0 or number_of(message, self.back, 0) >= 0:
+                    break
+                gone += 1
+            at_hand.leave(gone)
+        return at_hand.deadlines_ms[0] if at_hand.deadlines_ms else -1
+
+    def leave_anywhere(self, of_items: list[int], of_back: list[int], of_pieces: int) -> None:
+        """Messages have left from these places of ``items`` and ``back``, and so many from pieces, which know of that:
+        those of which half has left are packed anew. (``timed`` is the caller's.)"""
+        # The places of all that follow them change: nobody is to know a message again by its old one.
+        self.gone += self.count()
+        for number in sorted(of_items, reverse=True):
+            del self.items[number]
+        for number in sorted(of_back, reverse=True):
+            del self.back[number]
+        if not self.back:
+            self.back = _NOTHING
+        self.packed_count -= of_pieces
+        self._pack_anew()
+        if self.head == len(self.items):
+            self.advance(0)
+        self.noted = self.gone + self.count()
+        if self._at_hand is not None:
+            self._at_hand.noted = self.noted
+
+    def _pack_anew(self) -> None:
+        """Pieces of which half has left."""
+        packed: deque[Packed | ReturningMessages] = deque()
+        changed = False
+        for piece in self.packed:
+            if isinstance(piece, Packed) and 2 * piece.count <= piece.size:
+                changed = True
+                if piece.count:
+                    packed.append(piece.without_gaps())
+            else:
+                packed.append(piece)
+        if changed:
+            self.packed = packed or _NO_PIECES
+            self.settled = 0
 
     def count(self) -> int:
         """How many are in line."""
@@ -133,14 +203,14 @@ class Line:
 
     def _put_back(self, message: Message, items: list[Message]) -> None:
         low, high = self.head, len(items)
-        if low == high or not _is_before(message, items[high - 1]):
+        if low == high or not is_before(message, items[high - 1]):
             items.append(message)
             return
         # The places of all that follow it change: nobody is to know a message again by its old one.
         self.gone += self.count()
         while low < high:
             middle = (low + high) // 2
-            if _is_before(message, items[middle]):
+            if is_before(message, items[middle]):
                 high = middle
             else:
                 low = middle + 1
@@ -171,6 +241,7 @@ class Line:
         back = self.back
         if len(back) < 2 * piece:
             return
+        self.forget_at_hand()
         if self.packed is _NO_PIECES:
             self.packed = deque()
         start = 0
@@ -209,6 +280,7 @@ class Line:
                 self._refill()
             else:
                 self.soonest_ms = -1
+                self.forget_at_hand()
         elif head >= _TRIM_FROM and head * 2 >= len(items):
             del items[:head]
             self.head = 0
@@ -218,6 +290,7 @@ class Line:
     def _refill(self) -> None:
         """Those that come next are wanted as objects."""
         if self.packed_count:
+            self.forget_at_hand()
             next_piece = self.packed[0]
             if isinstance(next_piece, ReturningMessages):
                 self.items = self._arrived(next_piece)
@@ -353,4 +426,5 @@ class Line:
         self.packed, self.packed_count, self.returning, self.settled = _NO_PIECES, 0, 0, 0
         self.timed = 0
         self.soonest_ms = -1
+        self.forget_at_hand()
         return left

@@ -203,3 +203,13 @@ class Message:
             f"delivery_count={self.delivery_count}, ttl_ms={self.ttl_ms}, priority={self.priority}, "
             f"acquired_count={self.acquired_count})"
         )
+
+
+def is_before(one: Message, other: Message) -> bool:
+    """Whether one was enqueued before the other. (Entries alone do not tell: a dead letter keeps the entry it has its
+    content in. Of those enqueued in the same ms the contents' order counts.)"""
+    if one.enqueued_ms != other.enqueued_ms:
+        return one.enqueued_ms < other.enqueued_ms
+    if one.index != other.index:
+        return one.index < other.index
+    return one.offset < other.offset

@@ -9,7 +9,7 @@ import sys
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable
-from itertools import compress, repeat
+from itertools import accumulate, compress, repeat
 from typing import Final
 
 from mayfly.node.shard.dialect import queue_ttl_of
@@ -72,13 +72,26 @@ def pack_column(numbers: list[int]) -> object:
     least = numbers[0]
     if numbers.count(least) == len(numbers):
         return least
+    return _column_above(numbers, 0)
+
+
+def _column_above(numbers: list[int], base: int) -> object:
+    """The same of numbers that are so much above these."""
     least = min(numbers)
     most = max(numbers) - least
+    if not most:
+        return base + least
     width = 1 if most < 1 << 8 else 2 if most < 1 << 16 else 4 if most < 1 << 32 else 8
-    packed = array(_TYPES[width], [number - least for number in numbers])
+    packed = array(_TYPES[width], [number - least for number in numbers] if least else numbers)
     if _SWAP:
         packed.byteswap()
-    return _HEAD.pack(least, width) + packed.tobytes()
+    return _HEAD.pack(base + least, width) + packed.tobytes()
+
+
+def _column_of_some(column: object, size: int, there: bytearray) -> object:
+    """Of ``size`` numbers of a ``pack_column``, those in the places with a 1, at least one, as a ``pack_column``."""
+    base, above = raw_column(column, size)
+    return column if above is None else _column_above(list(compress(above, there)), base)
 
 
 def check_column(column: object, count: int) -> None:
@@ -337,11 +350,20 @@ class Packed:
 
     def without_gaps(self) -> "Packed":
         """Those that are there, packed anew."""
-        columns: list[object] = []
-        for number in range(COLUMNS):
-            column = self.columns[number]
-            columns.append(column if isinstance(column, int) else pack_column(list(self.column(number))))
-        return Packed(self.count, columns, self.queue_ttl_ms)
+        there = self.there
+        if there is None:
+            return self
+        size = self.size
+        columns = [_column_of_some(column, size, there) for column in self.columns]
+        smaller = Packed(self.count, columns, self.queue_ttl_ms)
+        if self.order:
+            smaller.soonest_ms = self.soonest_ms
+            smaller._order_from_ms = self._order_from_ms
+            places = list(accumulate(there, initial=0))
+            smaller.order = array(
+                "Q", [each - (each & _PLACE) + places[each & _PLACE] for each in self.order[self._due :]]
+            )
+        return smaller
 
     def at(self, number: int, place: int) -> int:
         """What stands in one column of the message in that place."""
@@ -391,15 +413,26 @@ class Packed:
         end = until_ms - self._order_from_ms + 1 << _PLACE_BITS
         return bisect_left(self.order, end, self._due) - self._due
 
-    def take_soonest(self, count: int) -> list[Message]:
+    def take_soonest(self, count: int, whole: bool = True) -> list[Message]:
         """The ones with the earliest deadlines, so many, leave: in the order of these, of the same one in their own.
-        There must be so many with one."""
+        There must be so many with one. If not ``whole``, they have their entry, deadline and body's length alone, which
+        is all that anybody asks of what is gone."""
         if not self.order:
             self._put_in_order()
         order = self.order
         stop = self._due + count
-        places = [each & _PLACE for each in order[self._due : stop]]
-        messages = self._messages_in(places)
+        taken = order[self._due : stop]
+        places = [each & _PLACE for each in taken]
+        if whole:
+            messages = self._messages_in(places)
+        else:
+            indexes = numbers_in(self.columns[INDEX], places)
+            body_lengths = numbers_in(self.columns[BODY_LENGTH], places)
+            from_ms = self._order_from_ms
+            messages = [
+                Message(indexes[n], 0, 0, 0, body_lengths[n], 0, from_ms + (each >> _PLACE_BITS), 0)
+                for n, each in enumerate(taken)
+            ]
         if self.there is None:
             self.there = bytearray(b"\1") * self.size
         there = self.there

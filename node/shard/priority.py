@@ -55,7 +55,7 @@ def priority_at(data: bytes, header_at: int, end: int) -> int:
     if flags & CONTENT_ENCODING and at < end:
         at += 1 + data[at]
     if flags & HEADERS and at + _LENGTH_BYTES <= end:
-        at += _LENGTH_BYTES + int.from_bytes(data[at : at + _LENGTH_BYTES], "big")
+        at += _LENGTH_BYTES + (data[at] << 24 | data[at + 1] << 16 | data[at + 2] << 8 | data[at + 3])
     if flags & DELIVERY_MODE:
         at += 1
     return at

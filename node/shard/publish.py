@@ -28,6 +28,7 @@ from mayfly.node.shard.dialect import NEVER_TTL, RABBITMQ
 from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.line import Line
 from mayfly.node.shard.message import NO_DEADLINE, NO_MARKER, NO_TTL, Message, is_own_ttl
+from mayfly.node.shard.message_id import digest_at
 from mayfly.node.shard.outbox import MAXLEN
 from mayfly.node.shard.packing import NUMBER_BYTES, unpack_numbers
 from mayfly.node.shard.priority import place_of
@@ -272,7 +273,7 @@ def apply_publish_later(state: State, position: int, end: int) -> int:
         if data[position] == PUBLISH_KEPT:
             after = _apply_kept(state, position, end)
         else:
-            after = _schedule_one(state, position, end)
+            after = _schedule_some(state, position, end)
         position = after if after > position else _apply_one_later(state, position, end)
     return position
 
@@ -326,33 +327,43 @@ def _apply_kept(state: State, position: int, end: int) -> int:
     return position
 
 
-def _schedule_one(state: State, position: int, end: int) -> int:
-    """Apply a PUBLISH_LATER whose message waits in one queue, as most do; where it ends. 0, and nothing is done, for
-    any other."""
+def _schedule_some(state: State, position: int, end: int) -> int:
+    """Apply PUBLISH_LATERs whose message waits in one queue, as most do, one after the other; where they end. Any other
+    is left to `_apply_one_later`, and so is what does not fit."""
     data = state.data
-    if data[position] != PUBLISH_LATER or position + _LATER_BYTES > end or data[position + 1] > AT:
-        return 0
-    _, form, key_length, extra, header_length, body_length, target, ttl_ms, asked_ms = PUBLISH_LATER_HEAD.unpack_from(
-        data, position
-    )
-    offset = position + _LATER_BYTES
-    stop: int = offset + key_length + header_length + body_length
-    due_ms: int = asked_ms if form == AT else state.time_ms + asked_ms
-    queue = state.queues.get(target)
-    if (
-        extra or stop > end or ttl_ms > MAX_NUMBER or asked_ms > MAX_NUMBER or queue is None or due_ms <= state.time_ms
-        or not queue.allows_schedule
-    ):  # fmt: skip
-        return 0
-    deadline_ms = NO_DEADLINE
-    if ttl_ms >= 0 or queue.ttl_ms >= 0:
-        deadline_ms = queue.deadline_ms(due_ms, ttl_ms)
-    state.schedule(
-        queue,
-        Message(state.index, offset, key_length, header_length, body_length, due_ms, deadline_ms, 0, ttl_ms),
-    )
-    state.retain(1)
-    return stop
+    index = state.index
+    now_ms = state.time_ms
+    queues = state.queues
+    scheduled = 0
+    while position + _LATER_BYTES <= end and data[position] == PUBLISH_LATER and data[position + 1] <= AT:
+        (
+            _, form, key_length, extra, header_length, body_length, target, ttl_ms, asked_ms
+        ) = PUBLISH_LATER_HEAD.unpack_from(data, position)
+        offset = position + _LATER_BYTES
+        stop = offset + key_length + header_length + body_length
+        due_ms = asked_ms if form == AT else now_ms + asked_ms
+        queue = queues.get(target)
+        if (
+            extra or stop > end or ttl_ms > MAX_NUMBER or asked_ms > MAX_NUMBER or queue is None or due_ms <= now_ms
+            or not queue.allows_schedule
+        ):  # fmt: skip
+            break
+        deadline_ms = NO_DEADLINE
+        if ttl_ms >= 0 or queue.ttl_ms >= 0:
+            deadline_ms = queue.deadline_ms(due_ms, ttl_ms)
+        message = Message(index, offset, key_length, header_length, body_length, due_ms, deadline_ms, 0, ttl_ms)
+        if queue.max_priority:
+            message = state.prioritized(queue, message)
+        queue.wait(message, digest_at(data, offset + key_length, header_length))
+        queue.enqueued += 1
+        if not queue.touched:
+            state.touch(queue)
+        scheduled += 1
+        position = stop
+    if scheduled:
+        state.count_scheduled(scheduled)
+        state.retain(scheduled)
+    return position
 
 
 def _apply_one_later(state: State, position: int, end: int) -> int:

@@ -174,10 +174,7 @@ class ScheduleRun(Line):
 
 def joined(digests: list[bytes]) -> bytes:
     """As they stand in a run."""
-    for digest in digests:
-        if digest:
-            return b"".join([digest or _NONE for digest in digests])
-    return NO_DIGEST
+    return b"".join([digest or _NONE for digest in digests]) if any(digests) else NO_DIGEST
 
 
 def split(digests: bytes, count: int) -> list[bytes]:

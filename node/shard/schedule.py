@@ -12,13 +12,15 @@ Of messages with an id a digest is kept (`node.shard.message_id`), 16 bytes, and
 that one that waits among a million is found at once (S4): about a hundred bytes a message altogether.
 """
 
+import sys
+from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
 from typing import Final
 
 from mayfly.node.shard.line import Line
-from mayfly.node.shard.message import Message
-from mayfly.node.shard.message_id import NO_DIGEST
+from mayfly.node.shard.message import Message, is_before
+from mayfly.node.shard.message_id import DIGEST_BYTES, NO_DIGEST
 from mayfly.node.shard.run import TIME_SHIFT, ScheduleRun, joined, piece_of, place_of, run_of, split
 from mayfly.node.shard.timers import NEVER
 
@@ -29,6 +31,8 @@ NO_END: Final = 1 << 63
 _FEW: Final = 16
 """So many runs are put in order; to find the first of more all runs are gone through. So many of the young are put in
 their places one by one; with more all are put in order together."""
+_NO_KEY: Final = 0
+"""That of a message without an id; others may have it, too."""
 _KEY_BYTES: Final = 8
 _KEY_SHIFT: Final = 4
 """60 bits of a digest are its key: a number that takes no more memory than it must."""
@@ -39,17 +43,29 @@ def key_of(digest: bytes) -> int:
     return int.from_bytes(digest[:_KEY_BYTES], "little") >> _KEY_SHIFT
 
 
+def keys_in(digests: bytes) -> list[int]:
+    """The keys of digests as they stand in a run."""
+    numbers = array("Q", digests)
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return [number >> _KEY_SHIFT for number in numbers[:: DIGEST_BYTES // _KEY_BYTES]]
+
+
+def _due_ms_of(message: Message) -> int:
+    return message.enqueued_ms
+
+
 def _place_of_first(run: ScheduleRun) -> int:
     return place_of(run.first())
 
 
-def _is_rising(places: list[int]) -> bool:
-    """Whether each is greater than the one before."""
-    before = -1
-    for place in places:
-        if place <= before:
+def _is_rising(messages: list[Message]) -> bool:
+    """Whether each comes after the one before, of messages in order of their due times."""
+    before: Message | None = None
+    for message in messages:
+        if before is not None and before.enqueued_ms == message.enqueued_ms and not is_before(before, message):
             return False
-        before = place
+        before = message
     return True
 
 
@@ -58,15 +74,15 @@ class Schedule:
 
     Where it is cut follows from what happened to it alone, so all replicas cut at the same places. ``digests`` are
     those of the young. Of these the first, so many as are ``_ordered``, are in order; no other is due before
-    ``_loose_ms``.
+    ``_loose_ms``. ``_with_id`` of the young have a digest.
 
-    The index: ``named`` has how many of the young have a digest, ``where`` the run of the message with a key; of keys
-    that several have, ``shared`` says how many are in which run. Nothing but speed depends on it, and on what is in
-    order yet.
+    The index: ``named`` has how many of the young have a digest, once somebody has asked (``_is_filed``), until the
+    next run is made; ``where`` the run of the message with a key; of keys that several have, ``shared`` says how many
+    are in which run. Nothing but speed depends on it, and on what is in order yet.
     """
 
     __slots__ = (
-        "_digests", "_loose_ms", "_ordered", "_young", "body_bytes", "count", "half", "named", "places",
+        "_digests", "_is_filed", "_loose_ms", "_ordered", "_with_id", "_young", "body_bytes", "count", "half", "named",
         "run_places", "runs", "shared", "where",
     )  # fmt: skip
 
@@ -74,8 +90,8 @@ class Schedule:
         """``piece``: at most so many are young; tests lower it."""
         self.half = max(1, piece // 2)
         self._young: list[Message] = []
-        self.places: list[int] = []
         self._digests: list[bytes] = []
+        self._with_id = 0
         self._ordered = 0
         self._loose_ms = NO_END
         self.runs: list[ScheduleRun] = []
@@ -83,6 +99,7 @@ class Schedule:
         self.where: dict[int, ScheduleRun] = {}
         self.shared: dict[int, dict[ScheduleRun, int]] = {}
         self.named: dict[bytes, int] = {}
+        self._is_filed = False
         self.count = 0
         """How many wait."""
         self.body_bytes = 0
@@ -102,74 +119,100 @@ class Schedule:
 
     def put(self, message: Message, digest: bytes = NO_DIGEST) -> None:
         """One more waits, until its ``enqueued_ms``; with the digest of its id it can be found."""
-        place = place_of(message)
-        places = self.places
+        young = self._young
         due_ms = message.enqueued_ms
-        if self._ordered == len(places) and (not places or place > places[-1]):
+        if self._ordered == len(young) and (not young or is_before(young[-1], message)):
             self._ordered += 1
         elif due_ms < self._loose_ms:
             self._loose_ms = due_ms
-        places.append(place)
-        self._young.append(message)
+        young.append(message)
         self._digests.append(digest)
         if digest:
-            self.named[digest] = self.named.get(digest, 0) + 1
+            self._with_id += 1
+            if self._is_filed:
+                self.named[digest] = self.named.get(digest, 0) + 1
         self.count += 1
         self.body_bytes += message.body_length
-        if len(places) >= 2 * self.half:
+        if len(young) >= 2 * self.half:
             self._make_run()
 
     def _put_in_order(self) -> None:
         """The young are in order from now on. Of those in the same place the last that came is the first."""
-        places = self.places
+        young = self._young
         ordered = self._ordered
-        if ordered == len(places):
+        count = len(young)
+        if ordered == count:
             return
-        self._ordered = len(places)
+        self._ordered = count
         self._loose_ms = NO_END
-        if len(places) - ordered <= _FEW:
+        if count - ordered <= _FEW:
             self._insert(ordered)
             return
         # By due times alone first, as floats, which are compared much faster than places.
-        due_ms: list[float] = [float(message.enqueued_ms) for message in self._young]
-        order = sorted(range(len(places)), key=due_ms.__getitem__)
-        arranged = [places[each] for each in order]
+        due_ms: list[float] = [float(message.enqueued_ms) for message in young]
+        order = sorted(range(count), key=due_ms.__getitem__)
+        arranged = [young[each] for each in order]
         if not _is_rising(arranged):
-            order = list(range(len(places) - 1, ordered - 1, -1))
+            places = [place_of(message) for message in young]
+            order = list(range(count - 1, ordered - 1, -1))
             order += range(ordered)
             order.sort(key=places.__getitem__)
-            arranged = [places[each] for each in order]
-        self.places = arranged
-        young, digests = self._young, self._digests
-        self._young = [young[each] for each in order]
-        self._digests = [digests[each] for each in order]
+            arranged = [young[each] for each in order]
+        self._young = arranged
+        if self._with_id:
+            digests = self._digests
+            self._digests = [digests[each] for each in order]
 
     def _insert(self, ordered: int) -> None:
         """Those of the young behind the first so many are put in their places one by one."""
-        places, young, digests = self.places, self._young, self._digests
-        for number in range(ordered, len(places)):
-            place = places.pop(number)
+        young, digests = self._young, self._digests
+        for number in range(ordered, len(young)):
             message = young.pop(number)
             digest = digests.pop(number)
-            at = bisect_left(places, place, 0, number)
-            places.insert(at, place)
-            young.insert(at, message)
-            digests.insert(at, digest)
+            low, high = 0, number
+            while low < high:
+                middle = (low + high) // 2
+                if is_before(young[middle], message):
+                    low = middle + 1
+                else:
+                    high = middle
+            young.insert(low, message)
+            digests.insert(low, digest)
+
+    def _file(self) -> None:
+        """``named`` is known from now on."""
+        if self._is_filed:
+            return
+        self._is_filed = True
+        named = self.named = {}
+        if self._with_id:
+            for digest in self._digests:
+                if digest:
+                    named[digest] = named.get(digest, 0) + 1
 
     def _forget_young(self, digests: list[bytes]) -> None:
-        """Young messages with these digests have left, or are in a run now."""
+        """Young messages with these digests have left."""
+        if not self._with_id:
+            return
         named = self.named
         for digest in digests:
             if digest:
-                count = named[digest] - 1
-                if count:
-                    named[digest] = count
-                else:
-                    del named[digest]
+                self._with_id -= 1
+                if self._is_filed:
+                    count = named[digest] - 1
+                    if count:
+                        named[digest] = count
+                    else:
+                        del named[digest]
 
     def _note(self, digests: list[bytes], run: ScheduleRun) -> None:
         """The run, whose messages have these digests, is in the index from now on."""
         where, shared = self.where, self.shared
+        keys = keys_in(run.digests)
+        entries = dict.fromkeys(keys, run)
+        if not shared and _NO_KEY not in entries and len(entries) == len(keys) and where.keys().isdisjoint(entries):
+            where.update(entries)  # As it is nearly always.
+            return
         for digest in digests:
             if not digest:
                 continue
@@ -210,10 +253,12 @@ class Schedule:
         messages = self._young[half:]
         digests = self._digests[half:]
         del self._young[half:]
-        del self.places[half:]
         del self._digests[half:]
         self._ordered = half
-        self._forget_young(digests)
+        self.named = {}
+        self._is_filed = False
+        if self._with_id:
+            self._with_id = half - self._digests.count(NO_DIGEST)
         taken = 0
         number = 0
         while number < len(self.runs) and taken < half:
@@ -254,6 +299,10 @@ class Schedule:
             due_ms = min(due_ms, self.run_places[0] >> TIME_SHIFT)
         return due_ms if due_ms < NO_END else NEVER
 
+    def is_due(self, now_ms: int) -> bool:
+        """Whether the first is due."""
+        return 0 <= self.next_due_ms() <= now_ms
+
     def take(self, until_ms: int, most: int, digests: list[bytes] | None = None) -> list[Message]:
         """The first ones, at most so many, that are due then; they leave. Their ids' digests go into ``digests``."""
         taken: list[Message] = []
@@ -262,7 +311,7 @@ class Schedule:
         self._put_in_order()
         while len(taken) < most:
             left = most - len(taken)
-            if self.run_places and (not self.places or self.run_places[0] < self.places[0]):
+            if self.run_places and (not self._young or self.run_places[0] < place_of(self._young[0])):
                 before = self._take_from_run(until_ms, left, taken, digests)
             else:
                 before = self._take_young(until_ms, left, taken, digests)
@@ -279,16 +328,15 @@ class Schedule:
         stop = min(most, len(young))
         if self.run_places:
             # Those at the same place, too: retries of what comes of one message that recurs may stand at one (S5, S6).
-            stop = min(stop, bisect_right(self.places, self.run_places[0]))
+            stop = min(stop, bisect_right(young, self.run_places[0], key=place_of))
         if stop and young[stop - 1].enqueued_ms > until_ms:
-            stop = bisect_left(self.places, until_ms + 1 << TIME_SHIFT, 0, stop)
+            stop = bisect_left(young, until_ms + 1, 0, stop, key=_due_ms_of)
         taken += young[:stop]
         left = self._digests[:stop]
         self._forget_young(left)
         if digests is not None:
             digests += left
         del young[:stop]
-        del self.places[:stop]
         del self._digests[:stop]
         self._ordered -= stop
         return stop
@@ -297,7 +345,7 @@ class Schedule:
         """How many of the first run come next."""
         run = self.runs.pop(0)
         self.run_places.pop(0)
-        limit = self.places[0] if self.places else -1
+        limit = place_of(self._young[0]) if self._young else -1
         if self.run_places and (limit < 0 or self.run_places[0] < limit):
             limit = self.run_places[0]
         limit_ms = limit >> TIME_SHIFT
@@ -335,6 +383,7 @@ class Schedule:
     def remove(self, digest: bytes, most: int) -> list[Message]:
         """At most so many messages with this digest leave; in order of due times if they are all of them."""
         removed: list[Message] = []
+        self._file()
         if digest in self.named:
             self._remove_young(digest, most, removed)
         if len(removed) < most:
@@ -375,9 +424,8 @@ class Schedule:
         numbers = [number for number, each in enumerate(self._digests) if each == digest][:most]
         for number in reversed(numbers):
             removed.append(self._young.pop(number))
-            del self.places[number]
             del self._digests[number]
-        self._ordered = len(self.places)
+        self._ordered = len(self._young)
         self._forget_young([digest] * len(numbers))
 
     def _remove_from_run(self, run: ScheduleRun, digest: bytes, most: int, removed: list[Message]) -> None:
@@ -397,10 +445,12 @@ class Schedule:
     def has_more(self, digest: bytes, than: int) -> bool:
         """Whether more wait with this digest. Others with the same key count too: who finds such has tried 2^30."""
         holders = self._holders(digest)
+        self._file()
         return len(holders) > than or self.named.get(digest, 0) + sum(holders.values()) > than
 
     def has(self, digest: bytes) -> bool:
         """Whether a message with this digest waits."""
+        self._file()
         if digest in self.named:
             return True
         return any(run.places_of(digest, 1) for run in self._runs_of(digest, self._holders(digest), 1))
@@ -409,9 +459,10 @@ class Schedule:
         """At most so many messages with this digest that stand behind a ``place_of`` and are due until then, in order;
         they stay."""
         found: list[Message] = []
+        self._file()
         if digest in self.named:
             self._put_in_order()
-            start = bisect_right(self.places, place)
+            start = bisect_right(self._young, place, key=place_of)
             found = [
                 self._young[number] for number in range(start, len(self._young)) if self._digests[number] == digest
             ]
@@ -428,7 +479,7 @@ class Schedule:
     def behind(self, place: int, until_ms: int, most: int) -> list[Message]:
         """At most so many of those that stand behind a ``place_of`` and are due until then, in order; they stay."""
         self._put_in_order()
-        start = bisect_right(self.places, place)
+        start = bisect_right(self._young, place, key=place_of)
         found = self._young[start : start + most]
         for first, run in zip(self.run_places, self.runs, strict=True):
             if first >> TIME_SHIFT > until_ms or (len(found) >= most and place_of(found[most - 1]) < first):
@@ -441,8 +492,8 @@ class Schedule:
     def _be_young(self, messages: list[Message], digests: list[bytes]) -> None:
         """These are the young from now on, in order."""
         self._young = messages
-        self.places = [place_of(message) for message in messages]
         self._digests = digests
+        self._with_id = len(digests) - digests.count(NO_DIGEST)
         self._ordered = len(messages)
         self._loose_ms = NO_END
 
@@ -472,9 +523,6 @@ class Schedule:
     def restore_young(self, young: list[Message], digests: bytes, body_bytes: int) -> None:
         """Begin to be what a snapshot says; its runs follow."""
         self._be_young(young, split(digests, len(young)))
-        for digest in self._digests:
-            if digest:
-                self.named[digest] = self.named.get(digest, 0) + 1
         self.count = len(young)
         self.body_bytes = body_bytes
 

@@ -357,9 +357,13 @@ class State:
         digest = digest_at(self.data, message.offset + message.key_length, message.header_length)
         queue.wait(self.prioritized(queue, message), digest)
         queue.enqueued += 1
-        self.applied_messages += 1
-        self.expiry_budget += 1
+        self.count_scheduled(1)
         self.touch(queue)
+
+    def count_scheduled(self, messages: int) -> None:
+        """So many of the current entry wait."""
+        self.applied_messages += messages
+        self.expiry_budget += messages
 
     def enqueue(self, queue: Queue, message: Message) -> None:
         """Put one message of the current entry at the end of a queue; the caller retains the entry."""

@@ -2,7 +2,8 @@
 
     PYTHONPATH=. python tests/bench/schedules.py [--waiting 1000000] [--due 100000]
 
-With --expiry what it costs that messages expire anywhere in a queue, against those that expire at its head, too.
+With --expiry what it costs that messages expire anywhere in their queues (--queues), against those that expire at the
+heads, too. With --waiting 0 that alone.
 Compiled or not is whatever `node.shard` is imported as. Random due times within a day; the last of them in one second.
 """
 
@@ -34,7 +35,7 @@ BODY = bytes(200)
 BATCH = 200
 DAY_MS = 86_400_000
 DUE_MS = 2 * DAY_MS
-EXPIRY_MS = 10_000
+EXPIRY_MS = 60_000
 TICK_MS = 250
 NOW_MS = 1_000_000_000_000
 
@@ -100,32 +101,36 @@ def cancels(waiting: int, cancelled: int, delays_ms: "list[int]") -> None:
     print(f"cancel: {total_s / cancelled * 1e6:.0f} us among {waiting}, the longest {longest_s * 1e3:.1f} ms")
 
 
-def expiry(count: int, anywhere: bool) -> "tuple[float, float]":
-    """Messages with random TTLs within ten seconds die tick by tick, behind a head that stays where they expire
-    anywhere: us of each, from its publish on, and what the longest tick took. (RULES X2)"""
+def expiry(count: int, queues: int, anywhere: bool) -> "tuple[float, float]":
+    """Messages with random TTLs within a minute die tick by tick, behind heads that stay where they expire anywhere:
+    us of each death, and what the longest tick took. (RULES X2)"""
     rng = random.Random(11)
     driver = Driver()
-    terms = ShardQueueSettings(name="q", expire_anywhere=anywhere)
-    driver.entry(encode_create_queue(2, terms), NOW_MS, True)
+    first_id = 2
+    for number in range(queues):
+        terms = ShardQueueSettings(name=f"q{number}", expire_anywhere=anywhere)
+        driver.entry(encode_create_queue(first_id + number, terms), NOW_MS, True)
     ttls_ms = [rng.randrange(EXPIRY_MS) for _ in range(count)]
     if not anywhere:
         ttls_ms.sort()
-    data = []
     for start in range(0, count, BATCH):
         parts: list[bytes] = []
-        for ttl_ms in ttls_ms[start : start + BATCH]:
-            encode_publish(parts, (2,), ttl_ms + 1, KEY, HEADER, BODY)
-        data.append(b"".join(parts))
-    spent_s = sum(driver.entry(batch, NOW_MS) for batch in data)
-    longest_s = 0.0
+        for number in range(start, min(count, start + BATCH)):
+            encode_publish(parts, (first_id + number % queues,), ttls_ms[number] + 1, KEY, HEADER, BODY)
+        driver.entry(b"".join(parts), NOW_MS)
+    spent_s = longest_s = 0.0
     for now_ms in range(NOW_MS, NOW_MS + EXPIRY_MS + TICK_MS, TICK_MS):
         tick_s = 0.0
         while driver.shard.due_messages(now_ms):
             tick_s += driver.entry(encode_expire_due(), now_ms, True)
         spent_s += tick_s
         longest_s = max(longest_s, tick_s)
-    found = driver.shard.queue_statistics(2)
-    assert found is not None and found.ready == 0 and found.expired == count
+    expired = 0
+    for number in range(queues):
+        found = driver.shard.queue_statistics(first_id + number)
+        assert found is not None and found.ready == 0
+        expired += found.expired
+    assert expired == count
     return spent_s / count * 1e6, longest_s
 
 
@@ -136,11 +141,15 @@ def main() -> None:
     parser.add_argument("--due", type=int, default=100_000)
     parser.add_argument("--cancelled", type=int, default=10_000)
     parser.add_argument("--expiry", type=int, default=1_000_000)
+    parser.add_argument("--queues", type=int, default=48)
     arguments = parser.parse_args()
-    if arguments.expiry:
-        (head_us, _), (any_us, longest_s) = expiry(arguments.expiry, False), expiry(arguments.expiry, True)
-        print(f"expiry: at the head {head_us:.2f} us a message, anywhere {any_us:.2f} us")
-        print(f"what is due in {TICK_MS} ms of {arguments.expiry} random TTLs takes {longest_s * 1e3:.0f} ms at most")
+    count, queues = arguments.expiry, arguments.queues
+    if count:
+        (head_us, _), (any_us, longest_s) = expiry(count, queues, False), expiry(count, queues, True)
+        print(f"a death: at the head {head_us:.2f} us, anywhere {any_us:.2f} us, {any_us - head_us:.2f} us more")
+        print(f"what is due in {TICK_MS} ms of {count} in {queues} queues takes {longest_s * 1e3:.0f} ms at most")
+    if not arguments.waiting:
+        return
     print("compiled" if state.__file__.endswith(".so") else "not compiled")
     rng = random.Random(7)
     plain = Driver()

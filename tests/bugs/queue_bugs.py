@@ -415,7 +415,7 @@ QUEUE_BUGS = [
     ),
     Bug(
         "lets messages die in the order of their places, wherever they expire",
-        "node/shard/anywhere.py",
+        "node/shard/at_hand.py",
         "    return message.deadline_ms\n",
         "    return 0\n",
         "tests/node/shard/test_expire_anywhere.py::"
@@ -496,20 +496,34 @@ QUEUE_BUGS = [
         "assert [",
     ),
     Bug(
+        "files what is published under an id once, whatever becomes a run then",
+        "node/shard/schedule.py",
+        "        self.named = {}\n        self._is_filed = False\n        if self._with_id",
+        "        if self._with_id",
+        "tests/node/shard/test_rescheduling.py::test_s4_a_schedule_finds_what_waits_under_an_id",
+        "assert",
+    ),
+    Bug(
+        "does not know what has come to the end of a line since it was looked at last",
+        "node/shard/line.py",
+        "            if not new:\n                return known\n",
+        "            return known\n",
+        "tests/node/shard/test_expire_anywhere.py::test_x2_a_queue_is_what_its_messages_say",
+        "assert",
+    ),
+    Bug(
+        "takes what has left at the head of a line for the soonest in it",
+        "node/shard/line.py",
+        "            at_hand.leave(gone)\n",
+        "",
+        "tests/node/shard/test_expire_anywhere.py::test_x2_what_has_left_at_the_head_is_waited_for_no_more",
+        "assert",
+    ),
+    Bug(
         "lets the end of a line die before its middle where all is due at the same time",
         "node/shard/anywhere.py",
-        "    sources += [\n"
-        "        Due(line, [], piece)\n"
-        "        for piece in line.packed\n"
-        "        if isinstance(piece, Packed) and 0 <= piece.first_deadline_ms() <= until_ms\n"
-        "    ]\n"
-        "    _find_at_hand(line, line.back, until_ms, sources)\n",
-        "    _find_at_hand(line, line.back, until_ms, sources)\n"
-        "    sources += [\n"
-        "        Due(line, [], piece)\n"
-        "        for piece in line.packed\n"
-        "        if isinstance(piece, Packed) and 0 <= piece.first_deadline_ms() <= until_ms\n"
-        "    ]\n",
+        "for due in (self.items, *self.pieces, self.back) if",
+        "for due in (self.items, self.back, *self.pieces) if",
         "tests/node/shard/test_expire_anywhere.py::test_x2_a_queue_is_what_its_messages_say",
         "assert",
     ),

@@ -137,6 +137,49 @@ def test_x2_an_empty_queue_is_not_looked_at(driver: Driver) -> None:
     assert driver.shard.next_message_due_ms() == -1
 
 
+def test_x2_what_has_left_at_the_head_is_waited_for_no_more(driver: Driver) -> None:
+    """X2, C1: once somebody looks, as a replica that never knew it."""
+    driver.run(publish("b", ttl_ms=200), publish("a", ttl_ms=100), publish("c", ttl_ms=300))
+    driver.run(*[publish("later", ttl_ms=9000) for _ in range(20)])
+    end_ms = driver.time_ms + 300
+    driver.pass_ms(100)
+    driver.tick()
+    assert driver.get(1) == "b"
+    driver.run(publish("d", ttl_ms=50))
+    driver.pass_ms(50)
+    driver.tick()
+    assert dead(driver) == ["a", "d"]
+    assert driver.shard.next_message_due_ms() == end_ms
+    driver.pass_ms(150)
+    driver.tick()
+    assert dead(driver) == ["a", "d", "c"]
+
+
+@pytest.mark.parametrize("journal", [None, "records"])
+@pytest.mark.parametrize("exchange", [None, "dlx"])
+def test_x2_counts_are_the_same_whether_deaths_are_kept_or_not(exchange: str | None, journal: str | None) -> None:
+    """X2, C1: what dies for nobody is not made whole; what is left of it is."""
+    driver = Driver()
+    driver.shard = Shard(3, 1, messages_per_piece=16)
+    driver.create(1, expire_anywhere=True, dead_letter_exchange=exchange, journal=journal)
+    for number in range(300):
+        driver.run(publish(f"{number:03}", ttl_ms=100 + number % 7 * 50), publish("keep"))
+    sizes: list[tuple[int, int, int]] = []
+    while driver.shard.next_message_due_ms() >= 0:
+        driver.pass_ms(50)
+        driver.tick()
+        queue = driver.shard.queue(1)
+        assert queue is not None
+        sizes.append((queue.ready_count(), queue.ready_bytes, queue.expired))
+    assert sizes[-1] == (300, 1200, 300)
+    assert driver.shard.expiry_lag.sum_ms() == 0
+    deaths = driver.shard.unrouted(1000)
+    assert len(deaths) == 300 * sum(1 for each in (exchange, journal) if each)
+    assert {driver.body(death.message) for death in deaths} in (set(), {f"{number:03}" for number in range(300)})
+    assert driver.drain(1) == ["keep"] * 300
+    assert driver.shard.live_entries() == {death.message.index for death in deaths}
+
+
 def test_t10_what_is_held_is_judged_when_it_comes_back(driver: Driver) -> None:
     """T10, T5, X2."""
     driver.run(publish("head"), publish("a", ttl_ms=100), publish("b", ttl_ms=400))
