@@ -358,8 +358,8 @@ QUEUE_BUGS = [
     Bug(
         "has messages wait for a delayed exchange half as long as was asked",
         "node/shard/publish.py",
-        "    due_ms: int = asked_ms if form == AT else state.time_ms + asked_ms\n",
-        "    due_ms: int = asked_ms if form == AT else state.time_ms + asked_ms // 2\n",
+        "        due_ms = asked_ms if form == AT else now_ms + asked_ms\n",
+        "        due_ms = asked_ms if form == AT else now_ms + asked_ms // 2\n",
         "tests/node/broker/test_delayed_exchanges.py::"
         "test_s1_s3_a_message_is_routed_when_it_is_due_in_order_of_due_times_then_of_publishing",
         "assert",
