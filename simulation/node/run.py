@@ -57,6 +57,9 @@ DRAIN_LATE_US = 3 * SECOND_US
 """So much longer than planned may it take until all queues are drained: disks may be slow."""
 MOVES_LATE_US = (HELD_UP_MS + EARLIER_DEATHS_MS + 5_000) * MILLISECOND_US
 """So long may moves take from then on: they wait for dead letters that have no room before the queues are drained."""
+LETTERS_LATE_US = 15 * SECOND_US
+"""So long may dead letters be on their way then: large ones go one at a time, ten a second where links and disks are
+slow."""
 DUE_LATE_US = 5 * SECOND_US
 """So long may messages wait for their time then, which may have come back a moment before."""
 RECURS_LONGER_US = 2_250_000
@@ -283,6 +286,7 @@ class Simulation(ScenarioRun[NodeScenario]):
         self.queue.run_until(start + timeline.end)
         self._wait_for(DRAIN_LATE_US, self._drainer.is_done)
         self._wait_for(MOVES_LATE_US, self._nothing_moves)
+        self._wait_for(LETTERS_LATE_US, self._no_letter_is_on_its_way)
         self._wait_for(DUE_LATE_US, self._nothing_is_to_be_due)
         if self.scenario.schedules:
             self.queue.run_until(self.queue.now_us + SECOND_US)
@@ -481,6 +485,10 @@ class Simulation(ScenarioRun[NodeScenario]):
         until_us = self.queue.now_us + late_us
         while not is_over() and self.queue.now_us < until_us:
             self.queue.run_until(self.queue.now_us + SECOND_US // 2)
+
+    def _no_letter_is_on_its_way(self) -> bool:
+        shards = [shard for program in self._programs() for shard in program.engine.shards.values()]
+        return not any(lane.items for shard in shards for lane in shard.lanes())
 
     def _nothing_moves(self) -> bool:
         return not any(program.engine.catalog.moving_queues() for program in self._programs())
