@@ -13,6 +13,7 @@ from typing import Generic, Protocol, TypeVar
 
 from simulation.cluster.events import EventQueue
 from simulation.cluster.trace import Trace
+from simulation.logged_failures import logged_failures
 
 MOST_SHOWN = 10
 """So many of the reasons why a seed failed are told."""
@@ -80,8 +81,9 @@ class ScenarioRun(ABC, Generic[S]):
 
     def run(self) -> Outcome:
         """From the start to the verdict."""
-        self.pass_time()
-        violations = self.judge()
+        with logged_failures() as failures:
+            self.pass_time()
+        violations = self.judge() + [Violation("nothing fails", text) for text in failures.texts]
         return Outcome(
             self.scenario.seed, violations, self.trace.digest(), self.queue.executed, self.happened(),
             self.queue.now_us,

@@ -11,6 +11,7 @@ as a `GroupWrite`; nothing that depends on it leaves the node before `persisted`
 """
 
 from collections.abc import Callable, Collection, Iterable
+from typing import Final, NamedTuple
 
 from mayfly.cluster.group.applying import Applying
 from mayfly.cluster.group.clock import GroupClock, MemberClocks
@@ -57,6 +58,16 @@ from mayfly.cluster.raft import (
 )
 
 
+class Traces(NamedTuple):
+    """Where a replica says what it does, if anywhere; for both see `cluster.host.parts.HostParts`."""
+
+    trace: Callable[[str], None] | None = None
+    detail: Callable[[str], None] | None = None
+
+
+NO_TRACES: Final = Traces()
+
+
 class Group:
     """A replica of a group; `session` is this node's with the group: it is here whether a
     replica is or not."""
@@ -69,7 +80,7 @@ class Group:
         machine: StateMachine,
         settings: GroupSettings,
         random: Callable[[int], int],
-        trace: Callable[[str], None] | None = None,
+        traces: Traces = NO_TRACES,
         rebuild: Rebuild | None = None,
     ) -> None:
         id, node = session.group, session.node
@@ -84,7 +95,7 @@ class Group:
         self.settings: GroupSettings = settings
         self.session: OwnSession = session
         self.sender: SessionSender = session.sender
-        self._applying: Applying = Applying(session, machine, trace)
+        self._applying: Applying = Applying(session, machine, traces.trace)
         self.feeds: Feeds = self._applying.feeds
         self.clock: GroupClock = self._applying.clock
         self.sessions: SessionTable = self._applying.sessions
@@ -124,7 +135,7 @@ class Group:
                 pre_vote=True,
                 disable_proposal_forwarding=True,
                 step_down_on_removal=True,
-                trace=trace,
+                trace=traces.detail,
             )
         )
 

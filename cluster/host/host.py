@@ -28,6 +28,7 @@ from mayfly.cluster.group.clock import MemberClocks
 from mayfly.cluster.group.commit_times import CommitTimes
 from mayfly.cluster.group.group import Group
 from mayfly.cluster.group.own_session import OwnSession
+from mayfly.cluster.group.rebuilding import decode_request
 from mayfly.cluster.group.sessions import NOT_HELD, EnvelopeError, check_batches
 from mayfly.cluster.host.delayed_appends import NEVER_DUE
 from mayfly.cluster.host.disk_pace import DiskPace
@@ -313,11 +314,11 @@ class Host:
             self._input.step(peer, id, message, now_ms)
         for kind, data in frame.notices:
             if kind == notice_kinds.REBUILD:
-                asks = self._rebuilds.asked(peer, data, now_ms)
-                if asks is None:
+                request = decode_request(data)
+                if request is None:
                     self._input.refuse(peer, f"request of {len(data)} bytes to rebuild a group")
-                else:
-                    self._dirty[asks.id] = None
+                elif self._rebuilds.asked(peer, *request, now_ms):
+                    self._dirty[request[0]] = None
             elif kind in (notice_kinds.HEARTBEATS, notice_kinds.ANSWERS):
                 self._input.heartbeats(peer, kind, data, now_ms)
             elif kind in FEEDING_KINDS:

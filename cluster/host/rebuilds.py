@@ -8,7 +8,7 @@ from typing import Final
 
 from mayfly.cluster import notice_kinds
 from mayfly.cluster.group.group import Group
-from mayfly.cluster.group.rebuilding import SilentReplicas, decode_request
+from mayfly.cluster.group.rebuilding import Rebuild, SilentReplicas
 from mayfly.cluster.host.leadership import Leadership
 
 
@@ -33,17 +33,16 @@ class Rebuilds:
                     if not group.intake.is_busy(peer, now_ms):
                         self._send(peer, notice_kinds.REBUILD, group.rebuild.request(group.id))
 
-    def asked(self, peer: int, data: bytes, now_ms: int) -> Group | None:
-        """A peer asks: send it the group's state, or make way for a leader that can. The group, which has something to
-        send; None for a request that can't be used."""
-        request = decode_request(data)
-        if request is None or request[0] not in self._groups:
-            return None
-        self.silent.asked(request[0], peer, now_ms)
-        group = self._groups[request[0]]
-        if not group.send_rebuild(peer, request[1]):
+    def asked(self, peer: int, id: int, wanted: Rebuild, now_ms: int) -> bool:
+        """A peer asks: send it the group's state, or make way for a leader that can. False if the group has no replica
+        here: whoever asks asks everybody."""
+        group = self._groups.get(id)
+        if group is None:
+            return False
+        self.silent.asked(id, peer, now_ms)
+        if not group.send_rebuild(peer, wanted):
             self._leadership.hand_over(group, peer, now_ms)
-        return group
+        return True
 
     def beyond_repair(self, node: int, members: Sequence[int], now_ms: int) -> dict[int, list[int]]:
         """The groups of this node that nobody can rebuild, as so many of their voters say that theirs is damaged that

@@ -9,7 +9,7 @@ time: it is told by the replica, or fed (`cluster.host.feeding`).
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
-from mayfly.cluster.group.group import Group
+from mayfly.cluster.group.group import Group, Traces
 from mayfly.cluster.group.own_session import OwnSession
 from mayfly.cluster.group.rebuilding import Rebuild
 from mayfly.cluster.host.first_state import bootstrap, founding_members, given_up, is_given_up, set_aside
@@ -133,8 +133,9 @@ class Replicas:
         machine = parts.machine(id)
         log = GroupLog(id, parts.reader, parts.cache)
         group = Group(
-            self.sessions[id], known, log, machine, self._settings.group, parts.random, self._detail_of(id), rebuild
-        )
+            self.sessions[id], known, log, machine, self._settings.group, parts.random,
+            Traces(parts.trace, self._detail_of(id)), rebuild,
+        )  # fmt: skip
         live = set(group.state_entries())
         orphans = [index for index in known.retained if index not in live]
         if orphans:

@@ -29,6 +29,7 @@ from simulation.cluster.memory_store import SimulatedDisk
 from simulation.cluster.raft_invariants import InvariantError
 from simulation.cluster.randomness import exponential_us, stream
 from simulation.cluster.trace import Trace
+from simulation.logged_failures import hear
 from simulation.simulator import ScenarioRun, Sink, Violation
 
 LONGEST_CALM_US = 90 * SECOND_US
@@ -204,6 +205,7 @@ class HostSimulation(ScenarioRun[HostScenario]):
 
     def tell(self, text: str) -> None:
         """A line for people who read the trace."""
+        hear(text)
         if UNREADABLE in text:
             self.count("snapshot refused")
         if self._sink is not None:

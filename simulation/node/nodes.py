@@ -36,6 +36,7 @@ from mayfly.node.membership.settings import MembershipSettings
 from simulation.cluster.carried import carried
 from simulation.cluster.machine import Machine, ProcessEnds
 from simulation.cluster.memory_store import SimulatedDisk
+from simulation.logged_failures import hear
 from simulation.node.probe import Probe, Seen
 from simulation.node.sockets import Wire
 
@@ -483,5 +484,5 @@ def _make_engine(
         profile.large_body_bytes,
     )
     return Engine(
-        host, settings, read_entry, EntryCache(profile.cache_bytes), random.randrange, life << 20
+        host, settings, read_entry, EntryCache(profile.cache_bytes), random.randrange, life << 20, hear
     )

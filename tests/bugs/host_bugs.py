@@ -48,8 +48,8 @@ HOST_BUGS = [
     Bug(
         "keeps a lead that can never cover a damaged replica",
         "cluster/host/rebuilds.py",
-        "if not group.send_rebuild(peer, request[1]):",
-        "if not group.send_rebuild(peer, request[1]) and now_ms < 0:",
+        "if not group.send_rebuild(peer, wanted):",
+        "if not group.send_rebuild(peer, wanted) and now_ms < 0:",
         "tests/cluster/group/test_rebuilding.py::test_an_idle_leader_that_cannot_cover_what_the_replica_said_makes_way",
         "did not",
     ),

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.bugs.bug import ROOT, Bug, broken_source
+from tests.bugs.group_bugs import GROUP_BUGS
 from tests.bugs.queue_bugs import QUEUE_BUGS
 from tests.bugs.time_bugs import TIME_BUGS
 from tests.specifications import tlc
@@ -39,6 +40,10 @@ class Traced:
 
 LEASES = Traced("lease", "LeaseTrace", "leases")
 OUTBOXES = Traced("outbox", "OutboxTrace", "outboxes")
+CLOCKS = Traced("clock", "ClockTrace", "clocks")
+SESSIONS = Traced("session", "SessionTrace", "sessions")
+WITH_FEEDS = (34, 41, 47, 58)
+"""Seeds of whole clusters in which nodes have sessions with groups of which they have no replica."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +109,48 @@ BROKEN_OUTBOXES = [
     ),
 ]  # fmt: skip
 
-BROKEN_NODES = [*BROKEN_LEASES, *BROKEN_OUTBOXES]
+_CLOCK = "cluster/group/clock.py"
+BROKEN_CLOCKS = [
+    BrokenNodes(
+        CLOCKS,
+        _own(
+            "a new leader uses its own clock", _CLOCK,
+            "        if self._anchor_time_ms < 0:\n            is_known", "        if term:\n            is_known",
+        ),
+        (9,), "lead",
+    ),
+    BrokenNodes(CLOCKS, _planted(TIME_BUGS, "stamps by a clock that runs far ahead of the others"), (76,), "lead"),
+    BrokenNodes(CLOCKS, _planted(TIME_BUGS, "resets a lease when the leader changes"), (12,), "lead"),
+    BrokenNodes(CLOCKS, _planted(TIME_BUGS, "charges an outage to leases"), (10,), "lead"),
+    BrokenNodes(CLOCKS, _planted(TIME_BUGS, "ends leases by the wall clock"), (10,), "stamp"),
+    BrokenNodes(CLOCKS, _planted(TIME_BUGS, "continues the clock of a heartbeat that waited"), (13,), "lead"),
+]  # fmt: skip
+
+_TABLE = "cluster/group/sessions.py"
+_ADMITS = "            if not is_open(last_state) or sequence != last_sequence + 1:\n"
+BROKEN_SESSIONS = [
+    BrokenNodes(SESSIONS, _planted(GROUP_BUGS, "reuses a sequence number"), (34,), "batch"),
+    BrokenNodes(
+        SESSIONS,
+        _own(
+            "admits a batch after a gap", _TABLE, _ADMITS,
+            "            if not is_open(last_state) or sequence <= last_sequence:\n",
+        ),
+        (37,), "batch",
+    ),
+    BrokenNodes(
+        SESSIONS,
+        _own(
+            "admits a batch of a session that was closed", _TABLE, _ADMITS,
+            "            if sequence != last_sequence + 1:\n",
+        ),
+        (47,), "batch",
+    ),
+    BrokenNodes(SESSIONS, _planted(GROUP_BUGS, "goes on behind a hole"), (58,), "told"),
+    BrokenNodes(SESSIONS, _planted(GROUP_BUGS, "goes on in the session that was closed"), (47,), "anew"),
+]  # fmt: skip
+
+BROKEN_NODES = [*BROKEN_LEASES, *BROKEN_OUTBOXES, *BROKEN_CLOCKS, *BROKEN_SESSIONS]
 
 
 def record(traced: Traced, seeds: Sequence[int], module: Path, source: Path = ROOT) -> None:

@@ -22,6 +22,8 @@ from simulation.node.lease_edges.course import EdgeRun
 from simulation.node.lease_edges.plan import draw_plan
 from simulation.outsider.run import OutsiderRun
 from simulation.outsider.scenario import draw_scenario
+from tests.specifications.clock_traces import clock_module
+from tests.specifications.session_traces import session_module
 
 MOST_QUEUES = 8
 _ROUNDED_MS = 3
@@ -297,5 +299,5 @@ def outbox_module(name: str, seeds: list[int]) -> str:
     )
 
 
-MODULES = {"leases": lease_module, "outboxes": outbox_module}
+MODULES = {"leases": lease_module, "outboxes": outbox_module, "clocks": clock_module, "sessions": session_module}
 """What can be recorded."""

@@ -16,7 +16,7 @@ sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 from tests.specifications import tlc
 from tests.specifications.models import MODELS, MUTANTS, check, check_mutant
-from tests.specifications.node_runs import BROKEN_NODES, LEASES, OUTBOXES, refusal
+from tests.specifications.node_runs import BROKEN_NODES, CLOCKS, LEASES, OUTBOXES, SESSIONS, WITH_FEEDS, refusal
 from tests.specifications.node_runs import judge as judge_nodes
 from tests.specifications.raft_runs import BROKEN, NOT_REFUSED, judge, refusals
 
@@ -44,12 +44,14 @@ def traces(runs: int, steps: int) -> bool:
 def nodes(runs: int) -> bool:
     """Shards of whole nodes, and broken ones. Whether all were as they are to be."""
     sound = True
-    for traced, seeds in ((LEASES, range(1, runs + 1)), (OUTBOXES, range(1, runs // 10 + 2))):
+    some = range(1, runs // 10 + 2)
+    with_feeds = [*some, *WITH_FEEDS]
+    for traced, seeds in ((LEASES, range(1, runs + 1)), (OUTBOXES, some), (CLOCKS, some), (SESSIONS, with_feeds)):
         with tempfile.TemporaryDirectory() as folder:
             answer = judge_nodes(Path(folder), traced, seeds)
         sound = sound and answer.is_complete
         found = "allowed" if answer.is_complete else f"{answer.violated or 'TLC failed'}\n{answer.last_lines}"
-        print(f"{traced.about} of seeds 1 to {seeds[-1]}: {answer.states} states: {found}", flush=True)
+        print(f"{traced.about} of {len(seeds)} runs: {answer.states} states: {found}", flush=True)
     for broken in BROKEN_NODES:
         with tempfile.TemporaryDirectory() as folder:
             refused = refusal(Path(folder), broken)

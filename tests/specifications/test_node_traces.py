@@ -1,14 +1,28 @@
-"""What shards of whole simulated nodes do is what the specifications allow, and what broken ones do is not (RULES L2 to
-L8 by specifications/lease, D6 to D8 by specifications/outbox)."""
+"""What whole simulated nodes do is what the specifications allow, and what broken ones do is not (RULES L2 to L8 by
+specifications/lease, D6 to D8 by specifications/outbox, C2, C3, L6 and L7 by specifications/clock; sessions by
+specifications/session)."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.specifications import tlc
-from tests.specifications.node_runs import BROKEN_NODES, LEASES, OUTBOXES, BrokenNodes, Traced, judge, record, refusal
+from tests.specifications.node_runs import (
+    BROKEN_NODES,
+    CLOCKS,
+    LEASES,
+    OUTBOXES,
+    SESSIONS,
+    WITH_FEEDS,
+    BrokenNodes,
+    Traced,
+    judge,
+    record,
+    refusal,
+)
 
 NEEDS_TLC = pytest.mark.skipif(bool(tlc.why_not()) and not tlc.DEMANDED, reason=tlc.why_not())
 
@@ -16,10 +30,16 @@ NEEDS_TLC = pytest.mark.skipif(bool(tlc.why_not()) and not tlc.DEMANDED, reason=
 @pytest.mark.slow
 @NEEDS_TLC
 @pytest.mark.parametrize(
-    ("traced", "seeds", "least_states"), [(LEASES, range(1, 41), 2_000), (OUTBOXES, range(1, 7), 2_500)]
+    ("traced", "seeds", "least_states"),
+    [
+        (LEASES, range(1, 41), 2_000),
+        (OUTBOXES, range(1, 7), 2_500),
+        (CLOCKS, range(5, 17), 30_000),
+        (SESSIONS, WITH_FEEDS, 40_000),
+    ],
 )
 def test_the_specification_allows_what_nodes_do(
-    traced: Traced, seeds: range, least_states: int, tmp_path: Path
+    traced: Traced, seeds: Sequence[int], least_states: int, tmp_path: Path
 ) -> None:
     answer = judge(tmp_path, traced, seeds)
     assert answer.is_complete, answer.last_lines
@@ -37,3 +57,17 @@ def test_a_run_is_recorded_with_uses_decisions_and_ends(tmp_path: Path) -> None:
     record(LEASES, range(1, 5), tmp_path / "Leases.tla")
     text = (tmp_path / "Leases.tla").read_text()
     assert all(f'<<"{name}",' in text for name in ("enter", "create", "renew", "decide", "end"))
+
+
+def test_a_run_is_recorded_with_clocks_that_are_handed_over(tmp_path: Path) -> None:
+    record(CLOCKS, [9], tmp_path / "Clocks.tla")
+    text = (tmp_path / "Clocks.tla").read_text()
+    lines = [line for line in text.splitlines() if line.startswith("<<")]
+    assert all(f'<<"{name}",' in text for name in ("begin", "has", "heard", "lead", "stamp", "decide"))
+    assert sum(line.startswith('<<"lead"') for line in lines) > text.count("[lines |->"), "more leaders than groups"
+
+
+def test_a_run_is_recorded_with_sessions_that_end(tmp_path: Path) -> None:
+    record(SESSIONS, [47], tmp_path / "Sessions.tla")
+    text = (tmp_path / "Sessions.tla").read_text()
+    assert all(f'<<"{name}",' in text for name in ("anew", "send", "batch", "answer", "told", "close", "over"))
