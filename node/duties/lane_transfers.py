@@ -180,34 +180,35 @@ class LaneTransfers:
         if progress.probing:
             last = min(last, progress.wanted)
         while progress.sent < last and progress.sent - progress.wanted < DEAD_LETTERS_UNDER_WAY:
-            items, in_pieces = self._in_one_command(lane, progress, last)
-            if in_pieces:
-                if not self._send_in_pieces(lane, progress, items[0], now_ms):
-                    return
-            elif progress.waits_for_large:
+            if progress.waits_for_large and not progress.may_send_large:
                 return
-            else:
-                command = self._encode(lane.target_queue, progress.sent + 1, items, now_ms)
-                self._port.transfer(progress.target_shard, command)
-                progress.sent += len(items)
+            items, is_before_large = self._in_one_command(lane, progress, last)
+            if is_before_large and self._send_in_pieces(lane, progress, items[0], now_ms):
+                continue
+            if progress.waits_for_large or self._goes_in_pieces(progress, items[0]):
+                return
+            command = self._encode(lane.target_queue, progress.sent + 1, items, now_ms)
+            self._port.transfer(progress.target_shard, command)
+            progress.sent += len(items)
 
     def _in_one_command(self, lane: Lane, progress: TargetProgress, last: int) -> tuple[list[Message], bool]:
-        """What goes next together, and whether it goes in pieces: a large item alone, and in the same way each that is
-        just before one, so that this one need not wait for it."""
+        """What goes next together: a large item alone. And whether it is that, or just before one: then the first had
+        better go in pieces as well, so that the large one need not wait for it."""
         items: list[Message] = []
         size = 0
         first = lane.first_sequence
-        may_be_large = not is_transient(progress.target_shard)
+        most = _JUST_BEFORE + 1 if progress.waits_for_large else DEAD_LETTERS_PER_ENTRY
         for message in islice(lane.items, progress.sent + 1 - first, last + 1 - first):
-            if may_be_large and self._is_large(message):
-                if len(items) > _JUST_BEFORE:
-                    break
-                return [items[0] if items else message], True
+            if self._goes_in_pieces(progress, message):
+                return items or [message], len(items) <= _JUST_BEFORE
             items.append(message)
             size += message.content_length
-            if size >= TRANSFER_BYTES or len(items) >= DEAD_LETTERS_PER_ENTRY:
+            if size >= TRANSFER_BYTES or len(items) >= most:
                 break
         return items, False
+
+    def _goes_in_pieces(self, progress: TargetProgress, message: Message) -> bool:
+        return self._large is not None and self._large.has(message) and not is_transient(progress.target_shard)
 
     def _send_in_pieces(self, lane: Lane, progress: TargetProgress, item: Message, now_ms: int) -> bool:
         """Send this one, if it can go now. Nothing that goes another way follows before it has come (RULES D7)."""
@@ -298,7 +299,3 @@ class LaneTransfers:
                 counted_bytes -= message.counted_bytes
             fits += 1
         return fits
-
-    def _is_large(self, message: Message) -> bool:
-        """Whether it goes in pieces."""
-        return self._large is not None and self._large.has(message)

@@ -25,13 +25,15 @@ without a majority may not be known to have stepped down. 16 MiB take a second o
 
 
 class _Turn:
-    """What is under way to one shard: octets, of so many, the first since ``began_ms``; when the last of it came."""
+    """What is under way to one shard: octets, of so many, the first since ``began_ms``. Something has come since
+    ``came_ms`` if ``has_come``."""
 
-    __slots__ = ("began_ms", "came_ms", "count", "size_bytes")
+    __slots__ = ("began_ms", "came_ms", "count", "has_come", "size_bytes")
 
     def __init__(self, now_ms: int) -> None:
         self.began_ms = now_ms
         self.came_ms = now_ms
+        self.has_come = False
         self.count = 0
         self.size_bytes = 0
 
@@ -52,7 +54,7 @@ class LargeTransfers:
         self._submit = submit
         self._now_ms = 0
         self._turns: dict[int, _Turn] = {}
-        """By shard. One of them at most is not stuck."""
+        """By shard. None begins beside one that is not stuck; one that was may go on beside another."""
         self._line: dict[tuple[int, int], tuple[int, int, int]] = {}
         """Source and queue of those who wait, in this order -> the queue's shard, octets, and when they asked last."""
 
@@ -60,10 +62,13 @@ class LargeTransfers:
         self, shard: int, queue: int, source: int, size_bytes: int, parts: Callable[[], list[bytes]],
         done: Callable[[], None], now_ms: int,
     ) -> bool:
-        """A TRANSFER of a single item for a queue of a replicated shard, from `source`: `parts()`, of which the last is
-        a body of `size_bytes`. It comes, as long as this node lives, behind all that was given for that shard: `done`
-        once it was applied. False: it can't go now, or others go first; ask again."""
+        """A TRANSFER of a single item of `size_bytes` for a queue of a replicated shard, from `source`: `parts()`, of
+        which the last is its body. It comes, as long as this node lives, behind all that was given for that shard:
+        `done` once it was applied. False: it can't go now, or others go first; ask again."""
         self._now_ms = now_ms
+        for each in self._turns.values():
+            if each.has_come:
+                each.has_come, each.came_ms = False, now_ms
         self._line[(source, queue)] = (shard, size_bytes, now_ms)
         if not self._can_go(shard, size_bytes) or not self._is_next((source, queue)):
             return False
@@ -78,7 +83,7 @@ class LargeTransfers:
         def applied(_: object) -> None:
             turn.count -= 1
             turn.size_bytes -= size_bytes
-            turn.came_ms = self._now_ms
+            turn.has_come = True
             if not turn.count:
                 del self._turns[shard]
             done()

@@ -6,6 +6,10 @@ AGAIN_MS: Final = 1000
 """What is on its way for so long without an effect is given again."""
 
 
+_UNSEEN: Final = 8
+"""So many items that were sent in pieces and are applied may not be known yet to be there: news takes its way."""
+
+
 class TargetProgress:
     """What was sent and, of lanes, settled, by sequence; and since when nothing has moved.
 
@@ -44,7 +48,11 @@ class TargetProgress:
     def may_send_large(self) -> bool:
         """Whether the next to be sent may go in pieces: what came too early would be refused only when all of it is
         there. It is what is wanted, or goes behind such a one, the same way."""
-        return self.sent + 1 == self.wanted or (self.large_under_way > 0 and self.sent == self.large)
+        if self.sent + 1 == self.wanted:
+            return True
+        # Of those that are applied some must be known to be there: they may have been refused, and all behind them.
+        unseen = self.sent - self.large_under_way + 1 - self.wanted
+        return self.large_under_way > 0 and self.sent == self.large and unseen < _UNSEEN
 
     def sends_large(self) -> None:
         """The next one is sent in pieces."""

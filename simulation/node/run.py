@@ -499,11 +499,15 @@ class Simulation(ScenarioRun[NodeScenario]):
         return not waits and not any(shard.unrouted(1) for shard in shards)
 
     def _wait_for_replicas(self) -> None:
-        """Let what was proposed in the last moment reach everyone."""
+        """Let what was proposed in the last moment reach everyone, and leads that are handed over be taken."""
         for _ in range(100):
-            if all(len({group.applied for _, group in self._replicas(id)}) == 1 for id in self._groups()):
+            if all(map(self._is_at_rest, self._groups())):
                 return
             self.queue.run_until(self.queue.now_us + 20 * MILLISECOND_US)
+
+    def _is_at_rest(self, group_id: int) -> bool:
+        groups = [group for _, group in self._replicas(group_id)]
+        return len({group.applied for group in groups}) == 1 and sum(group.leads for group in groups) == 1
 
     def _groups(self) -> range:
         """Those that some node knows by now."""

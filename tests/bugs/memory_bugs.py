@@ -6,6 +6,7 @@ _WAITING = "tests/node/broker/test_waiting_events.py::"
 _LARGE = "tests/node/broker/test_large_messages.py::"
 _LETTERS = "tests/node/broker/test_large_dead_letters.py::"
 _TRANSFERS = "tests/node/duties/test_large_transfers.py::"
+_LANES = "tests/node/duties/test_lane_transfers.py::"
 _WRITES = "tests/cluster/host/test_pending_writes.py::"
 _FULL = "tests/node/broker/test_full_disk.py::"
 
@@ -56,8 +57,8 @@ MEMORY_BUGS = [
     Bug(
         "sends on behind a large dead letter",
         "node/duties/lane_transfers.py",
-        "            elif progress.waits_for_large:\n",
-        "            elif progress.wanted < 0:\n",
+        "            if progress.waits_for_large or self._goes_in_pieces(progress, items[0]):\n",
+        "            if self._goes_in_pieces(progress, items[0]):\n",
         _LETTERS + "test_d7_small_and_large_dead_letters_keep_their_order_and_none_comes_too_early",
         "would be refused before that is there",
     ),
@@ -86,6 +87,22 @@ MEMORY_BUGS = [
         "assert",
     ),
     Bug(
+        "sends all of a lane behind a large dead letter that is refused",
+        "node/duties/progress.py",
+        "        return self.large_under_way > 0 and self.sent == self.large and unseen < _UNSEEN\n",
+        "        return self.large_under_way > 0 and self.sent == self.large and unseen > -_UNSEEN\n",
+        _LANES + "test_d8_what_is_refused_is_followed_by_few_and_given_again_one_by_one",
+        "assert",
+    ),
+    Bug(
+        "has small dead letters wait for the turn of a large one",
+        "node/duties/lane_transfers.py",
+        "            if progress.waits_for_large or self._goes_in_pieces(progress, items[0]):\n",
+        "            if progress.waits_for_large or is_before_large:\n",
+        _LANES + "test_d8_small_ones_do_not_wait_for_the_turn_of_a_large_one",
+        "assert",
+    ),
+    Bug(
         "gives one shard its turn for ever",
         "node/duties/large_transfers.py",
         "        return self._now_ms - turn.began_ms < TURN_MS or not self._others_wait(shard)\n",
@@ -104,8 +121,8 @@ MEMORY_BUGS = [
     Bug(
         "sends a large dead letter behind what may come later",
         "node/duties/progress.py",
-        "        return self.sent + 1 == self.wanted or (self.large_under_way > 0 and self.sent == self.large)\n",
-        "        return True\n",
+        "        return self.large_under_way > 0 and self.sent == self.large and unseen < _UNSEEN\n",
+        "        return unseen < _UNSEEN\n",
         _TRANSFERS + "test_d7_only_what_goes_the_same_way_follows_a_large_item_that_is_not_there_yet",
         "assert",
     ),

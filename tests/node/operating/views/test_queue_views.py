@@ -336,7 +336,7 @@ def test_a_lane_says_how_much_how_old_and_what_it_waits_for(brokers: ThreeBroker
     # What is sent to the target's leader is lost.
     for node in brokers.nodes.values():
         for leader in node.engine._leaders.values():
-            leader._duties._port = cast(DutyPort, LosesTransfers(leader._duties._port))
+            leader._duties.lanes._port = cast(DutyPort, LosesTransfers(leader._duties.lanes._port))
     brokers.run_until(lambda: sum(row["messages"] for row in rows()) == 2)
     pass_ms(brokers, 1000)
     (row,) = rows()
