@@ -141,6 +141,30 @@ def test_inequivalent_redeclare(client: Any) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("key", "current", "received"),
+    [
+        ("x-delayed-retry-type", "all", "failed"),
+        ("x-delayed-retry-min", 1000, 2000),
+        ("x-delayed-retry-max", 5000, 6000),
+        ("x-consumer-timeout", 60_000, 90_000),
+    ],
+)
+def test_inequivalent_redeclare_of_a_quorum_queue(client: Any, key: str, current: Any, received: Any) -> None:
+    arguments: dict[str, Any] = {
+        "x-queue-type": "quorum", "x-delayed-retry-type": "all", "x-delayed-retry-min": 1000, key: current,
+    }
+    client.declare("q", arguments=arguments)
+    refused(
+        client,
+        commands.Queue.Declare(queue="q", durable=True, arguments={**arguments, key: received}),
+        406,
+        f"PRECONDITION_FAILED - inequivalent arg '{key}' for queue 'q' in vhost '/': "
+        f"received '{received}' but current is '{current}'",
+    )
+    assert client.declare("q", arguments=arguments).message_count == 0
+
+
 def test_exclusive_queues_are_locked_and_go_with_their_connection(world: Any, client: Any) -> None:
     client.declare("mine", durable=False, exclusive=True)
     other = world.client()
