@@ -351,30 +351,6 @@ def test_a_channel_closed_while_its_operation_waits_gives_everything_back(world:
     assert (got.message_count, got.consumer_count) == (1, 0)
 
 
-@pytest.mark.parametrize(
-    ("access", "method"),
-    [
-        ("configure", commands.Queue.Declare(queue="q", durable=True)),
-        ("configure", commands.Queue.Delete(queue="q")),
-        ("read", commands.Basic.Get(queue="q")),
-        ("read", commands.Basic.Consume(queue="q")),
-        ("read", commands.Queue.Purge(queue="q")),
-        ("write", commands.Queue.Bind(queue="q", exchange="amq.direct", routing_key="k")),
-    ],
-)
-def test_permissions(world: Any, client: Any, access: str, method: Any) -> None:
-    """Each is refused for want of that one permission; the texts are those of RabbitMQ 3.10.8."""
-    client.declare("q")
-    world.add_user("nobody", "pw", *["^$" if kind == access else ".*" for kind in ("configure", "write", "read")])
-    poor = world.client(user="nobody", password="pw")
-    refused(
-        poor,
-        method,
-        403,
-        "ACCESS_REFUSED - access to queue 'q' in vhost '/' refused for user 'nobody'",
-    )
-
-
 def test_a_type_that_names_none_is_none(client: Any) -> None:
     """Golden type4.spellings_and_none: "" and "undefined" are as no type, whichever is said first."""
     types: list[dict[str, Any]] = [{}, {"x-queue-type": ""}, {"x-queue-type": "undefined"}, {"x-queue-type": "classic"}]
