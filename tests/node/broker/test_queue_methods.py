@@ -165,22 +165,9 @@ def test_inequivalent_redeclare_of_a_quorum_queue(client: Any, key: str, current
     assert client.declare("q", arguments=arguments).message_count == 0
 
 
-def test_exclusive_queues_are_locked_and_go_with_their_connection(world: Any, client: Any) -> None:
+def test_exclusive_queues_go_with_their_connection(world: Any, client: Any) -> None:
     client.declare("mine", durable=False, exclusive=True)
     other = world.client()
-    locked = (
-        "RESOURCE_LOCKED - cannot obtain exclusive access to locked queue 'mine' in vhost '/'. It could "
-        "be originally declared on another connection or the exclusive property value does not match that of "
-        "the original declaration."
-    )
-    for method in (
-        commands.Queue.Declare(queue="mine", exclusive=True),
-        commands.Queue.Declare(queue="mine", passive=True),
-        commands.Basic.Consume(queue="mine"),
-        commands.Basic.Get(queue="mine"),
-        commands.Queue.Delete(queue="mine"),
-    ):
-        refused(other, method, 405, locked)
     client.lose()
     refused(
         other,
