@@ -15,7 +15,7 @@ from tests.cost.metered import MeteredCopy
 
 @cache
 def copy() -> MeteredCopy:
-    return MeteredCopy("node", beside=("tests.broker",))
+    return MeteredCopy("mayfly.node", beside=("tests.node",))
 
 
 def new_world() -> Any:

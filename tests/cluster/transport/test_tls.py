@@ -6,6 +6,7 @@ import socket
 import ssl
 import subprocess
 from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from mayfly.cluster.transport.framing import TICKET_BYTES, NotFrames, encode_gre
 from mayfly.cluster.transport.tls import PeerTlsFiles
 from mayfly.cluster.versions import PROTOCOL_LOWEST, PROTOCOLS
 from tests.cluster.transport.members import members, run, until
+from tests.cluster.transport.test_strangers import connected, descriptors, port_of
 from tests.waiting import BOUND_S
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs the openssl command")
@@ -257,6 +259,64 @@ def test_a_peer_that_speaks_before_it_is_accepted_is_heard_at_the_port_for_frame
 
     with asyncio.Runner(loop_factory=loop) as runner:
         runner.run(scenario())
+
+
+def half_a_handshake(files: PeerTlsFiles) -> bytes:
+    """The first words of a member's handshake, after which it would wait for an answer."""
+    come, gone = ssl.MemoryBIO(), ssl.MemoryBIO()
+    with pytest.raises(ssl.SSLWantReadError):
+        files.client_context().wrap_bio(come, gone, server_hostname="127.0.0.1").do_handshake()
+    return gone.read()
+
+
+@pytest.mark.parametrize("says_something", [False, True])
+@pytest.mark.parametrize("port", ["peers", "frames"])
+def test_who_never_ends_its_handshake_takes_few_descriptors_and_keeps_no_member_out(
+    files: dict[str, PeerTlsFiles], port: str, says_something: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "HELLO_TIMEOUT_SECONDS", 3600.0)  # They go for their number, not for their silence.
+    said = half_a_handshake(files["two"]) if says_something else b""
+    # Whoever has said something at the peer port has two more, of the connection to gRPC's server.
+    most = 3 * limits.MAX_STRANGERS_OF_ADDRESS
+
+    async def scenario() -> None:
+        async with members() as group:
+            one, two = await group.add(1, tls=files["one"]), await group.add(2, tls=files["two"])
+            at = one.transport.port if port == "peers" else one.transport.frames_port
+            with ExitStack() as open_here:
+                before = descriptors()
+                for number in range(1, 281):
+                    stranger = open_here.enter_context(await connected(at))
+                    with suppress(ConnectionError):  # Turned away already.
+                        assert stranger.send(said) == len(said)
+                    if number % 70 == 0:
+                        await until(lambda: descriptors() - before - number <= most, "room")  # noqa: B023
+                await group.introduce()
+                await until(lambda: 2 in one.up and 1 in two.up, "members that find room")
+                two.transport.send(1, Frame(7))
+                await until(lambda: one.clocks(2) == [7], "a frame")
+
+    run(scenario())
+
+
+def test_who_never_ends_its_handshake_at_the_peer_port_has_to_go(
+    files: dict[str, PeerTlsFiles], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "HELLO_TIMEOUT_SECONDS", 0.1)
+    monkeypatch.setattr(limits, "STOP_GRACE_SECONDS", 0.05)
+
+    async def scenario() -> None:
+        async with members() as group:
+            one = await group.add(1, tls=files["one"])
+            for said in (b"", b"\x16\x03\x01", half_a_handshake(files["two"])):
+                reader, writer = await asyncio.open_connection("127.0.0.1", one.transport.port)
+                writer.write(said)
+                while await reader.read(1000):
+                    pass
+                writer.close()
+            assert len(port_of(one)._all) == 0
+
+    run(scenario())
 
 
 def test_missing_files_are_an_error(tmp_path: Path) -> None:

@@ -12,8 +12,27 @@ from typing import Any
 import pytest
 from pamqp import commands, frame
 
-from mayfly.node.catalog import Bind, Catalog, DeclareExchange, DeclareQueue, DeleteExchange, SetPolicy, Unbind
-from mayfly.node.limits import COPIES_CHARACTERS, KIB, ROUTING_STEPS_OF_MESSAGE, ROUTING_STEPS_PER_TURN
+from mayfly.cluster.versions import LEVEL_HIGHEST, LEVEL_ROUTING_WEIGHT
+from mayfly.node.catalog import (
+    Bind,
+    Catalog,
+    DeclareExchange,
+    DeclareQueue,
+    DeleteExchange,
+    FoundCluster,
+    NodeStarted,
+    RaiseLevel,
+    Refusal,
+    SetPolicy,
+    Unbind,
+)
+from mayfly.node.limits import (
+    COPIES_CHARACTERS,
+    KIB,
+    ROUTING_STEPS_OF_MESSAGE,
+    ROUTING_STEPS_PER_TURN,
+    ROUTING_WEIGHT,
+)
 from tests.node.broker.three_brokers import ThreeBrokers
 from tests.node.conftest import Client, World, closed
 from tests.node.readings import statistics_of
@@ -488,3 +507,35 @@ def test_d8_parked_ones_and_publishes_and_the_dead_all_come_to_their_turn(world:
     assert [body for body in bodies if body.startswith(b"timed")] == [b"timed %d" % each for each in range(5)]
     assert bodies.index(b"timed 4") < 100, "they did not wait for the end of the flood"
     assert [body for body in bodies if b" " not in body] == [b"%d" % each for each in range(300)]
+
+
+def test_the_dead_take_turns_where_an_older_log_has_bound_more_than_may_be(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By patterns from before the level, out of a snapshot: no turn takes more than one of the dear messages, and each
+    arrives, in order."""
+    old = Catalog(4)
+    old.apply(FoundCluster(((1, "a", "a:1"),), 1, LEVEL_ROUTING_WEIGHT - 1))
+    for number in range(ROUTING_WEIGHT // 70):
+        old.apply(Bind("/", "amq.topic", "exchange", "amq.fanout", f"{words('a*', 100)}.#.{number}.#"))
+    catalog, own = world.cluster.catalog, world.cluster.incarnation
+    catalog.restore(old.snapshot())
+    catalog.apply(NodeStarted(1, own, "direct", levels=(1, LEVEL_HIGHEST)))
+    catalog.apply(RaiseLevel(LEVEL_HIGHEST, ((1, own),)))
+    assert catalog.level == LEVEL_HIGHEST
+    assert isinstance(catalog.apply(Bind("/", "amq.topic", "exchange", "amq.fanout", "*.b")), Refusal), "over the limit"
+    world.add_user("guest", "guest", ".*", ".*", ".*")
+    client = world.client()
+    client.declare("q")
+    client.call(1, commands.Queue.Bind(queue="q", exchange="amq.topic", routing_key="#"))
+    client.declare("timed", arguments={"x-message-ttl": 100, "x-dead-letter-exchange": "amq.topic"})
+    for number in range(40):
+        client.publish(1, "timed", b"%d" % number, headers={"CC": [f"{words('a', 120)}.b{number}"]})
+    costs = most_of_one(world, monkeypatch)
+    world.running = False
+    turns = steps_of_turns(world, 1_000)
+    assert ROUTING_STEPS_PER_TURN < max(costs) <= ROUTING_STEPS_OF_MESSAGE
+    assert max(turns) <= ROUTING_STEPS_PER_TURN + max(costs)
+    assert sum(cost > 0 for cost in turns) == 40, "a turn each"
+    world.running = True
+    assert bodies_in(client, "q") == [b"%d" % number for number in range(40)]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mayfly.cluster.versions import LEVEL_EXPIRE_SCOPE, LEVEL_SCHEDULES
+from mayfly.cluster.versions import LEVEL_CONSUMER_TIMEOUTS, LEVEL_EXPIRE_SCOPE, LEVEL_SCHEDULES
 from mayfly.node.catalog import (
     DEFAULT_DELIVERY_LIMIT,
     MAX_TTL_MS,
@@ -280,3 +280,22 @@ def test_s2_the_opt_in_is_a_boolean_and_counts_from_its_level_on() -> None:
     assert not below.allow_schedule
     assert first_inequivalent({"x-allow-schedule": True}, {}, LEVEL_SCHEDULES) == "x-allow-schedule"
     assert first_inequivalent({"x-allow-schedule": True}, {}, LEVEL_SCHEDULES - 1) is None
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "other", "level"),
+    [
+        ("x-delayed-retry-type", "all", "failed", LEVEL_SCHEDULES),
+        ("x-delayed-retry-min", 1000, 2000, LEVEL_SCHEDULES),
+        ("x-delayed-retry-max", 3000, 4000, LEVEL_SCHEDULES),
+        ("x-consumer-timeout", 60_000, 90_000, LEVEL_CONSUMER_TIMEOUTS),
+    ],
+)
+def test_a_redeclare_with_other_delays_is_no_equal_one_from_their_level_on(
+    key: str, value: Any, other: Any, level: int
+) -> None:
+    """Q3, S5: said otherwise, or by one of the two alone; below the level they are arguments that nobody knows."""
+    for received, current in (({key: value}, {key: other}), ({key: value}, {}), ({}, {key: value})):
+        assert first_inequivalent(received, current, level) == key
+        assert first_inequivalent(received, current, level - 1) is None
+    assert first_inequivalent({key: value}, {key: value}, level) is None

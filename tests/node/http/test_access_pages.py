@@ -3,7 +3,9 @@ where the table in docs/deviations.md says nothing else."""
 
 import json
 import logging
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,11 +16,14 @@ from mayfly.node.catalog import DeleteVhost, Refusal
 from mayfly.node.catalog.passwords import verify_password
 from mayfly.node.command_line import main
 from mayfly.node.http import HttpServer
+from mayfly.node.local_nodes.local_cluster import this_mayfly
 from mayfly.node.operating.access import Access
 from tests.node.http.served import Served, http_server
 from tests.node.http.some_node import SomeNode
 from tests.node.http.test_management import Api as PolicyApi
+from tests.waiting import BOUND_S
 
+ROOT = Path(__file__).resolve().parents[3]
 NONE = {"error": "Object Not Found", "reason": "Not Found"}
 HASHED = {
     "password_hash": "YWJjZCUocPu+lAjLXU4Se7RFyins8lJaz+A5gv/b19IpfqUF",
@@ -339,6 +344,22 @@ def test_user_commands(api: Api, address: str) -> None:
     assert certified.password_hash == ""
     good(mayfly(address, "user", "delete", "u 1"))
     assert "there is no user 'u 1'" in mayfly(address, "user", "delete", "u 1").output
+
+
+@pytest.mark.parametrize("line", ["", "se cret\n"])
+def test_where_there_is_no_terminal_nobody_is_asked(api: Api, address: str, line: str) -> None:
+    """By the real process: it does not say that what is typed would be seen, nor wait for anybody."""
+    done = subprocess.run(
+        [*this_mayfly(), "user", "add", "piped", "--node", address], cwd=ROOT, input=line, capture_output=True,
+        text=True, check=False, timeout=BOUND_S, start_new_session=True,
+    )  # fmt: skip
+    told = done.stdout + done.stderr
+    assert "GetPassWarning" not in told and "New password" not in told
+    piped = api.catalog.user("piped")
+    if line:
+        assert done.returncode == 0 and piped is not None and verify_password(piped.password_hash, "se cret"), told
+    else:
+        assert done.returncode == 1 and piped is None and "no password: give it in" in told
 
 
 def test_vhost_commands(api: Api, address: str) -> None:

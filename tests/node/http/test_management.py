@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from yarl import URL
 
 from mayfly.node.catalog import AddVhost, Catalog, CatalogCommand, DeleteUser, PutUser, SetPermissions
-from mayfly.node.catalog.passwords import check_and_renew, make_password_hash
+from mayfly.node.catalog.passwords import NOBODYS_HASH, check_and_renew, make_password_hash
 from mayfly.node.command_line import main
 from mayfly.node.http import HttpServer
 from mayfly.node.limits import LOGIN_DELAY_FIRST_MS, LOGIN_FAILURES_FREE, LOGINS_WAITING, PASSWORD_CHECKS_OF_ORIGIN
@@ -450,6 +450,27 @@ def test_guesses_at_once_are_bounded_and_cost_the_cluster_nothing(monkeypatch: p
             api.logins.close()
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("user", ["unknown", "certified", "guest"])
+def test_the_time_of_a_refusal_does_not_tell_which_users_there_are(
+    api: Api, monkeypatch: pytest.MonkeyPatch, user: str
+) -> None:
+    """Over HTTP: one password is checked whether nobody has that name, whoever has it logs in without a password, or it
+    is a wrong one; with a hash of the same cost for who is not there."""
+    checked: list[str] = []
+
+    def counted(stored: str, password: str, salt: bytes) -> tuple[bool, str]:
+        checked.append(stored)
+        return check_and_renew(stored, password, salt)
+
+    monkeypatch.setattr(operator_login, "check_and_renew", counted)
+    api.catalog.apply(PutUser("certified", "", ("administrator",)))
+    record = api.catalog.user(user)
+    stored = NOBODYS_HASH if record is None or not record.password_hash else record.password_hash
+    refused = (401, {"error": "not_authorised", "reason": "Login failed"})
+    assert api.ask("GET", "/api/policies", user=user, password="wrong") == refused
+    assert checked == [stored]
 
 
 def test_a_user_that_is_deleted_or_changed_before_the_catalog_is_up_to_date_is_not_let_in() -> None:

@@ -22,7 +22,7 @@ from tests.cluster.store.histories import MAP_BYTES
 SHARDS = 3
 
 
-def a_copy(folder: Path, node: int, lasts: dict[int, int]) -> Path:
+def a_copy(folder: Path, node: int, lasts: dict[int, int], cluster: str = "blue") -> Path:
     """Of a node of a cluster with three shards, with these groups, whose logs go so far."""
     with closing(WriteAheadStore(DataFolder(folder).log, MAP_BYTES)) as store:
         for group, last in lasts.items():
@@ -33,7 +33,7 @@ def a_copy(folder: Path, node: int, lasts: dict[int, int]) -> Path:
             batch.group(group).hard_state = HardState(1, 1, 1)
             batch.group(group).entries = [Entry(1, index, 0, data) for index in range(2, last + 1)]
             store.write(batch)
-        store.put_meta("identity", Identity("blue", node, f"n{node}", f"store {node}", SHARDS, 3).encode())
+        store.put_meta("identity", Identity(cluster, node, f"n{node}", f"store {node}", SHARDS, 3).encode())
     return folder
 
 
@@ -72,6 +72,18 @@ def test_a_replica_that_was_given_up_is_not_taken_for_a_shard(copies: list[Path]
         restore(copies[:2], tmp_path / "new", MAP_BYTES)
     made = restore(copies, tmp_path / "new", MAP_BYTES)
     assert (made.taken[3], made.behind[3], made.without[3]) == (copies[2], [], copies[:2])
+
+
+def test_copies_of_two_clusters_are_refused_before_anything_is_made(copies: list[Path], tmp_path: Path) -> None:
+    """Nodes and shards have the same numbers in both; of each there would be a part."""
+    other = a_copy(tmp_path / "other", 3, {0: 6, 3: 9}, "green")
+    for folders, first, odd in (([*copies[:2], other], copies[0], other), ([other, *copies], other, copies[0])):
+        words = ["restore", *map(str, folders), "--data-dir", str(tmp_path / "made" / "new")]
+        done = CliRunner().invoke(main, words)
+        of = {first: "blue", odd: "green"} if odd == other else {first: "green", odd: "blue"}
+        text = f"{odd} is of cluster {of[odd]}, {first} of {of[first]}: copies of one cluster are expected"
+        assert done.exit_code == 1 and text in done.output, done.output
+        assert not any((tmp_path / "made").rglob("*"))
 
 
 def test_the_command_says_what_each_copy_had(copies: list[Path], tmp_path: Path) -> None:
