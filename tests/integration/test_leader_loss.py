@@ -1,6 +1,7 @@
 """Leaders that die or freeze under confirmed traffic; nodes that come back; a cluster that dies as a whole."""
 
 import operator
+import time
 from collections.abc import Callable
 from functools import partial
 
@@ -18,6 +19,7 @@ Record = Callable[[str, object], None]
 KILLED_REPLACED_S = 1.0
 FROZEN_REPLACED_S = 2.0
 SLOWER = 10
+STOPPED_FOR_S = 30
 MORE_ROUNDS = 4
 VICTIM = 3
 
@@ -127,6 +129,25 @@ def test_a_frozen_leader_is_replaced_and_thaws(whole: Nodes, record_property: Re
     record_property("longest_confirm_pause_ms", pauses)
     print(f"frozen leader replaced after {1000 * took_s:.0f} ms, pauses between confirms {pauses} ms")
     demand_soon(whole, whole.freeze, took_s, SLOWER * FROZEN_REPLACED_S)
+
+
+@pytest.mark.slow
+def test_a_leader_that_is_stopped_for_half_a_minute_goes_on_with_its_clients(whole: Nodes) -> None:
+    """Clients of others wait for its successor alone."""
+    streams = start_traffic(whole, "stopped")
+    with channel(whole, 1) as declaring:
+        declaring.queue_declare("stopped-there", durable=True)
+    there = Traffic(whole, "stopped-there", 1, VICTIM)
+    there.until_flowing()
+    stopped_s = whole.freeze(VICTIM)
+    wait_for(lambda: time.monotonic() - stopped_s > STOPPED_FOR_S, "half a minute")
+    for stream in streams:
+        stream.until_flowing()
+    whole.thaw(VICTIM)
+    there.until_flowing()
+    for stream in (*streams, there):
+        stream.end()
+    whole.until_well()
 
 
 def test_a_follower_killed_and_restarted_catches_up(whole: Nodes) -> None:
