@@ -82,6 +82,8 @@ TABLE: Final = {
         /api/healthchecks/node GET
         /api/healthchecks/node/{name} GET
         /api/mayfly/brakes GET
+        /api/mayfly/channels/{name} DELETE
+        /api/mayfly/channels/{name}/consumers/{tag} DELETE
         /api/mayfly/forecast GET
         /api/mayfly/queues GET
         /api/mayfly/redrives GET
