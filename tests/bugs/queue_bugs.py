@@ -349,9 +349,12 @@ QUEUE_BUGS = [
     ),
     Bug(
         "gives scheduled messages a second before they are due",
-        "node/shard/delivery.py",
-        "    due = queue.take_scheduled(state.time_ms, state.due_budget, digests)\n",
-        "    due = queue.take_scheduled(state.time_ms + 1000, state.due_budget, digests)\n",
+        "node/shard/schedule.py",
+        "        return 0 <= self.next_due_ms() <= now_ms\n\n"
+        "    def take(self, until_ms: int, most: int, digests: list[bytes] | None = None) -> list[Message]:\n",
+        "        return 0 <= self.next_due_ms() <= now_ms + 1000\n\n"
+        "    def take(self, until_ms: int, most: int, digests: list[bytes] | None = None) -> list[Message]:\n"
+        "        until_ms += 1000\n",
         "tests/node/shard/test_schedules.py::test_s3_consumers_are_given_what_is_due_and_nothing_before",
         "assert",
     ),

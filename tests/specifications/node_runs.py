@@ -85,7 +85,7 @@ BROKEN_LEASES = [
 
 _DEAD_LETTERS, _OUTBOX = "node/shard/dead_letters.py", "node/shard/outbox.py"
 BROKEN_OUTBOXES = [
-    BrokenNodes(OUTBOXES, _planted(QUEUE_BUGS, "moves a dead letter twice"), (214,), "take"),
+    BrokenNodes(OUTBOXES, _planted(QUEUE_BUGS, "moves a dead letter twice"), (211, 216), "take"),
     BrokenNodes(
         OUTBOXES,
         _own("takes an item after a gap", _DEAD_LETTERS, "    if first_sequence > highest + 1:\n", "    if False:\n"),
