@@ -85,7 +85,7 @@ BROKEN_LEASES = [
 
 _DEAD_LETTERS, _OUTBOX = "node/shard/dead_letters.py", "node/shard/outbox.py"
 BROKEN_OUTBOXES = [
-    BrokenNodes(OUTBOXES, _planted(QUEUE_BUGS, "moves a dead letter twice"), (211, 216), "take"),
+    BrokenNodes(OUTBOXES, _planted(QUEUE_BUGS, "moves a dead letter twice"), (211, 216, 217, 221), "take"),
     BrokenNodes(
         OUTBOXES,
         _own("takes an item after a gap", _DEAD_LETTERS, "    if first_sequence > highest + 1:\n", "    if False:\n"),
@@ -123,7 +123,10 @@ BROKEN_CLOCKS = [
     BrokenNodes(CLOCKS, _planted(TIME_BUGS, "resets a lease when the leader changes"), (12,), "lead"),
     BrokenNodes(CLOCKS, _planted(TIME_BUGS, "charges an outage to leases"), (10,), "lead"),
     BrokenNodes(CLOCKS, _planted(TIME_BUGS, "ends leases by the wall clock"), (10,), "stamp"),
-    BrokenNodes(CLOCKS, _planted(TIME_BUGS, "continues the clock of a heartbeat that waited"), (13,), "lead"),
+    BrokenNodes(
+        CLOCKS, _planted(TIME_BUGS, "continues the clock of a heartbeat that waited"),
+        (*range(41, 45), *range(49, 53)), "lead",
+    ),
 ]  # fmt: skip
 
 _TABLE = "cluster/group/sessions.py"
@@ -146,7 +149,6 @@ BROKEN_SESSIONS = [
         ),
         (47,), "batch",
     ),
-    BrokenNodes(SESSIONS, _planted(GROUP_BUGS, "goes on behind a hole"), (58,), "told"),
     BrokenNodes(SESSIONS, _planted(GROUP_BUGS, "goes on in the session that was closed"), (47,), "anew"),
 ]  # fmt: skip
 
