@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 from unittest.mock import patch
 
 import mayfly.cluster.group.applying as applying_module
@@ -139,7 +139,7 @@ def recorded_group(recorder: Recorder) -> type[Group]:
 
         def __init__(self, *arguments: Any) -> None:
             super().__init__(*arguments)
-            self.clock.group = self  # type: ignore[attr-defined]
+            cast(Any, self.clock).group = self  # It is a recorded one.
             trace = recorder.trace(self.id)
             trace.heard.pop(self.node, None)
             trace.tell("begin", self.node)

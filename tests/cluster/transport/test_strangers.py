@@ -1,7 +1,6 @@
 """What strangers may take of a node before they have said who they are: connections, time, octets."""
 
 import asyncio
-import os
 import socket
 import tempfile
 from collections.abc import Callable
@@ -13,13 +12,13 @@ import grpc.aio
 import pytest
 
 from mayfly.cluster import limits
-from mayfly.cluster.host.frame import Frame
 from mayfly.cluster.transport import options
 from mayfly.cluster.transport.complaints import Complaints
 from mayfly.cluster.transport.joining import JoinAnswer, JoinRefused, JoinRequest, ask_to_join
 from mayfly.cluster.transport.peer_port import PeerPort, PortConnection
 from mayfly.cluster.transport.strangers import Strangers, origin_of
-from tests.cluster.transport.members import Member, members, run, until
+from tests.cluster.transport.many_strangers import let_come, members_find_room
+from tests.cluster.transport.members import Member, members, run
 
 FLOOD = 970
 """As many silent connections as once held all descriptors of a node."""
@@ -76,19 +75,6 @@ def test_of_ipv6_a_network_is_one_origin(one: str, other: str, same: bool) -> No
     assert (origin_of(one) == origin_of(other)) is same
 
 
-def descriptors() -> int:
-    return len(os.listdir("/dev/fd"))
-
-
-async def connected(port: int) -> socket.socket:
-    """A connection that is there, and not only asked for: of those that are begun at once most find no room in the
-    port's backlog, and are never let in."""
-    one = socket.socket()
-    one.setblocking(False)
-    await asyncio.get_running_loop().sock_connect(one, ("127.0.0.1", port))
-    return one
-
-
 @pytest.mark.parametrize("port", ["peers", "frames"])
 def test_silent_connections_take_few_descriptors_and_keep_no_member_out(
     port: str, monkeypatch: pytest.MonkeyPatch
@@ -100,15 +86,8 @@ def test_silent_connections_take_few_descriptors_and_keep_no_member_out(
             one, two = await group.add(1), await group.add(2)
             at = one.transport.port if port == "peers" else one.transport.frames_port
             with ExitStack() as open_here:
-                before = descriptors()
-                for number in range(1, FLOOD + 1):
-                    open_here.enter_context(await connected(at))
-                    if number % 70 == 0:
-                        await until(lambda: descriptors() - before - number <= limits.MAX_STRANGERS, "room")  # noqa: B023
-                await group.introduce()
-                await until(lambda: 2 in one.up and 1 in two.up, "members that find room")
-                two.transport.send(1, Frame(7))
-                await until(lambda: one.clocks(2) == [7], "a frame")
+                await let_come(open_here, at, FLOOD, b"", limits.MAX_STRANGERS)
+                await members_find_room(group, one, two)
 
     run(scenario())
 

@@ -6,7 +6,7 @@ import socket
 import ssl
 import subprocess
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -19,8 +19,9 @@ from mayfly.cluster.transport.frame_stream import FrameListener, StreamHolder
 from mayfly.cluster.transport.framing import TICKET_BYTES, NotFrames, encode_greeting
 from mayfly.cluster.transport.tls import PeerTlsFiles
 from mayfly.cluster.versions import PROTOCOL_LOWEST, PROTOCOLS
+from tests.cluster.transport.many_strangers import let_come, members_find_room
 from tests.cluster.transport.members import members, run, until
-from tests.cluster.transport.test_strangers import connected, descriptors, port_of
+from tests.cluster.transport.test_strangers import port_of
 from tests.waiting import BOUND_S
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs the openssl command")
@@ -261,6 +262,9 @@ def test_a_peer_that_speaks_before_it_is_accepted_is_heard_at_the_port_for_frame
         runner.run(scenario())
 
 
+FLOOD = 280
+
+
 def half_a_handshake(files: PeerTlsFiles) -> bytes:
     """The first words of a member's handshake, after which it would wait for an answer."""
     come, gone = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -284,17 +288,8 @@ def test_who_never_ends_its_handshake_takes_few_descriptors_and_keeps_no_member_
             one, two = await group.add(1, tls=files["one"]), await group.add(2, tls=files["two"])
             at = one.transport.port if port == "peers" else one.transport.frames_port
             with ExitStack() as open_here:
-                before = descriptors()
-                for number in range(1, 281):
-                    stranger = open_here.enter_context(await connected(at))
-                    with suppress(ConnectionError):  # Turned away already.
-                        assert stranger.send(said) == len(said)
-                    if number % 70 == 0:
-                        await until(lambda: descriptors() - before - number <= most, "room")  # noqa: B023
-                await group.introduce()
-                await until(lambda: 2 in one.up and 1 in two.up, "members that find room")
-                two.transport.send(1, Frame(7))
-                await until(lambda: one.clocks(2) == [7], "a frame")
+                await let_come(open_here, at, FLOOD, said, most)
+                await members_find_room(group, one, two)
 
     run(scenario())
 

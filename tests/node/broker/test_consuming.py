@@ -44,6 +44,15 @@ def test_cancel_of_an_unknown_tag_is_fine(client: Any) -> None:
     assert isinstance(client.call(1, commands.Basic.Cancel(consumer_tag="never")), commands.Basic.CancelOk)
 
 
+def settles_what_it_holds(client: Any, got: Any) -> None:
+    """It acknowledges the first of two, and closes the channel; one came later."""
+    client.send(1, commands.Basic.Ack(delivery_tag=got[0].tag))
+    client.send(1, commands.Channel.Close(200, "bye", 0, 0))
+    client.take()
+    client.open_channel(1)
+    assert client.count("q") == 2, "the one not acknowledged came back with the channel"
+
+
 def test_cancelled_consumer_keeps_what_it_holds(world: Any, client: Any) -> None:
     fill(client, "q", 2)
     got = client.consume("q")
@@ -51,11 +60,7 @@ def test_cancelled_consumer_keeps_what_it_holds(world: Any, client: Any) -> None
     client.publish(1, "q", b"later")
     assert client.take(1) == []
     assert client.count("q") == 1
-    client.send(1, commands.Basic.Ack(delivery_tag=got[0].tag))
-    client.send(1, commands.Channel.Close(200, "bye", 0, 0))
-    client.take()
-    client.open_channel(1)
-    assert client.count("q") == 2, "the one not acknowledged came back with the channel"
+    settles_what_it_holds(client, got)
 
 
 def test_a_consumer_that_an_operator_cancels_keeps_what_it_holds(world: Any, client: Any) -> None:
@@ -70,11 +75,7 @@ def test_a_consumer_that_an_operator_cancels_keeps_what_it_holds(world: Any, cli
     assert not channel.cancel_consumer("tag") and not world.broker.consumers.by_id
     client.publish(1, "q", b"later")
     assert client.take(1) == []
-    client.send(1, commands.Basic.Ack(delivery_tag=got[0].tag))
-    client.send(1, commands.Channel.Close(200, "bye", 0, 0))
-    client.take()
-    client.open_channel(1)
-    assert client.count("q") == 2, "the one not acknowledged came back with the channel"
+    settles_what_it_holds(client, got)
 
 
 def test_a_consumer_is_cancelled_by_its_client_and_an_operator_at_once(world: Any, client: Any) -> None:
