@@ -72,7 +72,8 @@ def waits_by_kind(
         waits.of_leaders += bool(fault.led)
         if fault.whole_us:
             waits.whole_ms.append((fault.whole_us - fault.healed_us) / 1_000)
-        for notes in publishers:
+        # A run that has failed may have ended in the midst of a fault.
+        for notes in publishers if fault.healed_us else ():
             node = notes.node_at(fault.at_us)
             survives = node not in fault.victims and node == notes.home and notes.queue in fault.led
             if survives or node in fault.victims:

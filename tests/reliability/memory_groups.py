@@ -1,8 +1,8 @@
 """Control groups with a memory limit, one for each node; a node is killed in it by the kernel for want of memory.
 
 Linux, root, a mounted memory controller (v1 or v2): `why_impossible` says what is missing. The node shares its group
-with another process that takes what is left, and that the kernel must not kill, as a sidecar of the same pod would that
-is held for more important.
+with another process that takes what is left, and that is held for more important, as a sidecar of the same pod would be:
+the kernel kills the node first, though the other may have grown larger by then.
 """
 
 import contextlib
@@ -22,10 +22,9 @@ _ROOMY_BYTES: Final = 4096 * _MIB
 """No limit to a node of a test."""
 _LEFT_BYTES: Final = 48 * _MIB
 """Between what the group has and its limit when memory gets short: enough for the other process to begin."""
-_GREEDY: Final = (
-    "import time; open('/proc/self/oom_score_adj', 'w').write('-1000'); taken = []\n"
-    "while True: taken.append(b'x' * 1048576); time.sleep(0.002)"
-)
+_GREEDY: Final = "import time; taken = []\nwhile True: taken.append(b'x' * 1048576); time.sleep(0.002)"
+_FIRST_TO_GO: Final = "1000"
+"""The score that makes the kernel choose a process before all others; a lower one than usual takes a capability."""
 _REMOVED_WITHIN_S: Final = 20.0
 
 
@@ -78,12 +77,13 @@ class MemoryGroups:
 
     @contextlib.contextmanager
     def shortage(self, id: int) -> Iterator[None]:
-        """Memory gets short, and stays so until the end of the block."""
+        """Memory gets short, and stays so until the end of the block. Who is in the group now is killed first."""
+        for pid in (self._groups[id] / "cgroup.procs").read_text().split():
+            Path(f"/proc/{pid}/oom_score_adj").write_text(_FIRST_TO_GO)
         self._limit(id, self._used_bytes(id) + _LEFT_BYTES)
         greedy = subprocess.Popen([*self.words(id), sys.executable, "-c", _GREEDY])
         try:
             yield
-            assert greedy.poll() is None, f"the greedy process has ended itself: {greedy.returncode}"
         finally:
             greedy.kill()
             greedy.wait()

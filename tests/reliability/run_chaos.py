@@ -186,7 +186,7 @@ def report(run: Run) -> str:
     assert clients is not None
     history = clients.history
     notes = notes_of(clients.homes, clients.confirms, clients.moves)
-    waits = waits_by_kind(run.faults, notes, history.calm_us)
+    waits = waits_by_kind(run.faults, notes, history.calm_us or clients.now_us())
     confirms, deliveries = served_from_afar(run.replicas_of, notes, history, clients.places)
     lines = [
         circumstances(run, f"{run.seconds / 60:g} minutes"),

@@ -44,6 +44,15 @@ def test_confirms_that_never_come_back_are_missed_until_the_end() -> None:
     assert longest_pause_ms([], 900 * MS, 1_500 * MS, 3_000 * MS) == 2_100
 
 
+def test_a_run_that_ends_in_the_midst_of_a_fault_has_figures() -> None:
+    """What went wrong is told beside them: they must not hide it."""
+    publishers = [PublisherNotes(1, "led", EVERY_10_MS, [(0, 1)])]
+    fault = Fault("out of memory", (1,), ("led",), 500 * MS)
+    found = waits_by_kind([fault], publishers, 2_000 * MS)
+    assert (found[fault.kind].faults, found[fault.kind].own_ms) == (1, [])
+    assert table(found)
+
+
 def test_who_counts_for_what() -> None:
     """Survivors' clients only with queues that the victim led, and only where they belong."""
     fault = Fault("kill", (1,), ("led",), 500 * MS, 600 * MS, 800 * MS)
