@@ -1,19 +1,28 @@
 """What large messages to many queues do to others: `python -m tests.bench.large_messages [--mib 16] [--times 5]`.
 
 Three nodes on loopback: of this tree, uncompiled, or with `--installed` of the installed package. A process publishes
-large messages to a fanout exchange with 16 queues, one after the other, confirmed; with `--dead-letters` it publishes
-them to a queue in which they die at once, and that exchange is where they go then. Meanwhile each node gets a small
+large messages, one after the other, that go to 16 queues in one of the ways below. Meanwhile each node gets a small
 message every 10 ms for a queue of its own: the times until it is confirmed and until it comes are told, with the most
 memory of each node and how many terms began: elections, or leads handed over because the plan prefers a node with less
 to do.
+
+    publish       to a fanout exchange with the 16 queues, confirmed
+    transaction   the same, in a transaction for each
+    dead-letters  to a queue in which they die at once, and that exchange is where they go then
+    redrive       the same, to queues of dead letters, from which they are redriven to one queue
+    copies        to a stream that 16 others copy
+    to-memory     as dead letters, and the 16 queues are in one node's memory
+    from-memory   as dead letters, and the queue in which they die is
 """
 
 import argparse
+import base64
 import json
 import multiprocessing
 import statistics
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,29 +36,77 @@ from bench.mayfly_cluster import Mayfly, MayflyCluster
 
 QUEUES: Final = 16
 DYING: Final = "dying"
+PUBLISH: Final = "publish"
+TRANSACTION: Final = "transaction"
+DEAD_LETTERS: Final = "dead-letters"
+REDRIVE: Final = "redrive"
+COPIES: Final = "copies"
+TO_MEMORY: Final = "to-memory"
+FROM_MEMORY: Final = "from-memory"
+WAYS: Final = (PUBLISH, TRANSACTION, DEAD_LETTERS, REDRIVE, COPIES, TO_MEMORY, FROM_MEMORY)
+_DYING_WAYS: Final = (DEAD_LETTERS, REDRIVE, TO_MEMORY, FROM_MEMORY)
 PACE_S: Final = 0.01
 CALM_S: Final = 3.0
 LOOK_S: Final = 0.05
 
 
 def publish_large(
-    uri: str, mib: int, times: int, dead_letters: bool, told: "multiprocessing.Queue[list[float]]"
+    uri: str, http: int, way: str, mib: int, times: int, told: "multiprocessing.Queue[list[float]]"
 ) -> None:
-    """Publish, until it is confirmed and has come to all queues; tell how long each took, in seconds."""
+    """Publish, until it has come to all queues; tell how long each took, in seconds."""
     body = bytes(mib << 20)
     connection = pika.BlockingConnection(pika.URLParameters(uri))
     channel = connection.channel()
-    channel.confirm_delivery()
+    if way == TRANSACTION:
+        channel.tx_select()
+    else:
+        channel.confirm_delivery()
     took: list[float] = []
-    properties = pika.BasicProperties(delivery_mode=2, expiration="0" if dead_letters else None)
+    dies = way in _DYING_WAYS
+    exchange, key = ("", DYING) if dies else ("", "origin") if way == COPIES else ("large", "")
+    properties = pika.BasicProperties(delivery_mode=2, expiration="0" if dies else None)
     for number in range(times):
         began_s = time.monotonic()
-        channel.basic_publish(*(("", DYING) if dead_letters else ("large", "")), body, properties)
-        while min(waiting(channel, f"large{queue}") for queue in range(QUEUES)) <= number:
+        channel.basic_publish(exchange, key, body, properties)
+        if way == TRANSACTION:
+            channel.tx_commit()
+        while min(waiting(channel, f"large{queue}") for queue in range(QUEUES)) <= (0 if way == REDRIVE else number):
             time.sleep(LOOK_S)
+        if way == REDRIVE:
+            for queue in range(QUEUES):
+                start_redrive(http, f"large{queue}")
+            while waiting(channel, DYING) < QUEUES:
+                time.sleep(LOOK_S)
+            channel.queue_purge(DYING)
         took.append(time.monotonic() - began_s)
     told.put(took)
     connection.close()
+
+
+def start_redrive(http: int, queue: str) -> None:
+    """Back to where its messages died."""
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{http}/api/mayfly/queues/%2F/{queue}/redrive", data=b"{}", method="POST"
+    )
+    request.add_header("Content-Type", "application/json")
+    request.add_header("Authorization", "Basic " + base64.b64encode(b"guest:guest").decode())
+    urllib.request.urlopen(request, timeout=60).close()
+
+
+def declare(channel: BlockingChannel, way: str) -> None:
+    """The queues, and how they are reached."""
+    channel.exchange_declare("large", "fanout", durable=True)
+    if way == COPIES:
+        channel.queue_declare("origin", durable=True, arguments={"x-queue-type": "stream"})
+    for number in range(QUEUES):
+        arguments: dict[str, object] | None = None
+        if way == COPIES:
+            arguments = {"x-queue-type": "stream", "x-sources": ["origin"]}
+        channel.queue_declare(f"large{number}", durable=way != TO_MEMORY, arguments=arguments)
+        channel.queue_bind(f"large{number}", "large")
+    channel.queue_declare(DYING, durable=way != FROM_MEMORY, arguments={"x-dead-letter-exchange": "large"})
+    for node in range(3):
+        channel.queue_declare(f"small{node}", durable=True)
 
 
 def waiting(channel: BlockingChannel, queue: str) -> int:
@@ -138,18 +195,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--mib", type=int, default=16)
     parser.add_argument("--times", type=int, default=5)
-    parser.add_argument("--dead-letters", action="store_true", help="they die, and are routed after that")
+    parser.add_argument("--way", choices=WAYS, default=PUBLISH, help="how they come to the queues")
     parser.add_argument("--installed", action="store_true", help="the installed package instead of this tree")
     options = parser.parse_args()
     with Mayfly(source=not options.installed).three_nodes() as cluster:
         channel = pika.BlockingConnection(pika.URLParameters(cluster.uris[0])).channel()
-        channel.exchange_declare("large", "fanout", durable=True)
-        for number in range(QUEUES):
-            channel.queue_declare(f"large{number}", durable=True)
-            channel.queue_bind(f"large{number}", "large")
-        channel.queue_declare(DYING, durable=True, arguments={"x-dead-letter-exchange": "large"})
-        for node in range(3):
-            channel.queue_declare(f"small{node}", durable=True)
+        declare(channel, options.way)
         channel.connection.close()
         cluster.wait_until_well()
         small = [Small(uri, f"small{node}") for node, uri in enumerate(cluster.uris)]
@@ -161,7 +212,8 @@ def main() -> None:
         before = terms(cluster)
         told: multiprocessing.Queue[list[float]] = multiprocessing.Queue()
         process = multiprocessing.Process(
-            target=publish_large, args=(cluster.uris[0], options.mib, options.times, options.dead_letters, told)
+            target=publish_large,
+            args=(cluster.uris[0], cluster.http[0], options.way, options.mib, options.times, told),
         )
         with most_memory(cluster.pids) as most:
             process.start()

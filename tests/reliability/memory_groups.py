@@ -1,8 +1,8 @@
 """Control groups with a memory limit, one for each node; a node is killed in it by the kernel for want of memory.
 
 Linux, root, a mounted memory controller (v1 or v2): `why_impossible` says what is missing. The node shares its group
-with another process that takes what is left, and that is held for more important, as a sidecar of the same pod would be:
-the kernel kills the node first, though the other may have grown larger by then.
+with another process that takes what is left, and that is held for more important, as a sidecar of the same pod would
+be: the kernel kills the node first, though the other may have grown larger by then.
 """
 
 import contextlib
