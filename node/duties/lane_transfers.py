@@ -15,7 +15,7 @@ from typing import Final
 from mayfly.node.catalog import Catalog
 from mayfly.node.dead_letter import may_go_to
 from mayfly.node.duties.contents import content_of
-from mayfly.node.duties.large_bodies import LargeBodies
+from mayfly.node.duties.large_bodies import LargeLetters
 from mayfly.node.duties.port import DutyPort
 from mayfly.node.duties.progress import TargetProgress
 from mayfly.node.limits import DEAD_LETTERS_PER_ENTRY, DEAD_LETTERS_UNDER_WAY, TRANSFER_BYTES
@@ -95,7 +95,7 @@ class LaneTransfers:
         give: Callable[[bytes], object],
         entry: Callable[[int], bytes],
         clock: Callable[[int], int],
-        large: LargeBodies | None,
+        large: LargeLetters | None,
     ) -> None:
         """See `node.duties.shard_duties.ShardDuties`."""
         self._shard = shard
@@ -226,7 +226,7 @@ class LaneTransfers:
             lambda: self._parts(lane.target_queue, sequence, item, now_ms), applied, now_ms,
         )  # fmt: skip
         if given:
-            progress.sends_large()
+            progress.sends_large(sequence)
         return given
 
     def _parts(self, queue_id: int, sequence: int, item: Message, now_ms: int) -> list[bytes]:

@@ -1,4 +1,5 @@
-"""Large bodies in the log of a replicated shard: read without what is not needed, and not written a second time (pure).
+"""Large bodies of a shard's messages: how they go elsewhere, and, where there is a log, what of them need not be read
+or written a second time (pure).
 
 For duties whose commands have content with them: a body is most of it, and stands in the log already.
 """
@@ -8,7 +9,7 @@ from typing import Protocol
 
 from mayfly.cluster.versions import LEVEL_LARGE_DEAD_LETTERS
 from mayfly.node.catalog import Catalog
-from mayfly.node.duties.contents import names_and_header_of
+from mayfly.node.duties.contents import content_of, names_and_header_of
 from mayfly.node.duties.large_transfers import LargeTransfers
 from mayfly.node.shard import commands
 from mayfly.node.shard.message import Message
@@ -26,8 +27,34 @@ class PayloadReader(Protocol):
         ...
 
 
-class LargeBodies:
-    """Of the messages of one shard."""
+class LargeLetters:
+    """Of the messages of one shard: those that leave it."""
+
+    def __init__(
+        self,
+        entry: Callable[[int], bytes],
+        transfers: LargeTransfers,
+        catalog: Catalog,
+        larger_than_bytes: int,
+    ) -> None:
+        """`entry(index)`: the payload of an entry in which a message lives. Bodies `larger_than_bytes` are large."""
+        self.transfers: LargeTransfers = transfers
+        """The way to other shards."""
+        self._entry = entry
+        self._catalog = catalog
+        self._larger_than_bytes = larger_than_bytes
+
+    def has(self, message: Message) -> bool:
+        """Whether the message has one, and the cluster knows what to do with it."""
+        return message.body_length > self._larger_than_bytes and self._catalog.level >= LEVEL_LARGE_DEAD_LETTERS
+
+    def content(self, message: Message) -> commands.LetterContent:
+        """Its content, to be given away."""
+        return content_of(self._entry(message.index), message)
+
+
+class LargeBodies(LargeLetters):
+    """Of the messages of a shard with a log."""
 
     def __init__(
         self,
@@ -37,18 +64,10 @@ class LargeBodies:
         catalog: Catalog,
         larger_than_bytes: int,
     ) -> None:
-        """`give`: see `cluster.group.group.Group.propose_borrowing`; it may get lost. Bodies `larger_than_bytes` are
-        large."""
-        self.transfers: LargeTransfers = transfers
-        """The way to other shards."""
+        """`give`: see `cluster.group.group.Group.propose_borrowing`; it may get lost."""
+        super().__init__(log.head, transfers, catalog, larger_than_bytes)
         self._log = log
         self._give = give
-        self._catalog = catalog
-        self._larger_than_bytes = larger_than_bytes
-
-    def has(self, message: Message) -> bool:
-        """Whether the message has one, and the cluster knows what to do with it."""
-        return message.body_length > self._larger_than_bytes and self._catalog.level >= LEVEL_LARGE_DEAD_LETTERS
 
     def names_and_header(self, message: Message) -> tuple[bytes, bytes]:
         """Of any message: they stand in its own entry, wherever its body is."""
@@ -60,7 +79,7 @@ class LargeBodies:
         return commands.LetterContent(names, header, b"", message.redelivered, message.body_length)
 
     def content(self, message: Message) -> commands.LetterContent:
-        """Its content, to be given away: nothing of the body is kept here."""
+        """As of any shard; nothing of the body is kept here."""
         names, header = names_and_header_of(self._log.head(message.index), message)
         body = self._log.octets(message.index, _body_at(message), message.body_length)
         return commands.LetterContent(names, header, body, message.redelivered)

@@ -54,10 +54,9 @@ class TargetProgress:
         unseen = self.sent - self.large_under_way + 1 - self.wanted
         return self.large_under_way > 0 and self.sent == self.large and unseen < _UNSEEN
 
-    def sends_large(self) -> None:
-        """The next one is sent in pieces."""
-        self.sent += 1
-        self.large = self.sent
+    def sends_large(self, sequence: int) -> None:
+        """The next one, of this sequence, is sent in pieces."""
+        self.sent = self.large = sequence
         self.large_under_way += 1
 
     def large_was_applied(self, now_ms: int) -> None:

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Final
 
 from mayfly.node.dead_letter import RedriveDecision, RedriveRouter, RedriveTerms
-from mayfly.node.duties.contents import content_of
 from mayfly.node.shard import commands
 from mayfly.node.shard.message import Message
 from mayfly.node.shard.queue import Queue
@@ -39,10 +38,10 @@ _STAYS: Final = Judged(STAYS)
 class RedriveJudge:
     """Judges with the local catalog and the local log."""
 
-    def __init__(self, router: RedriveRouter, entry: Callable[[int], bytes]) -> None:
-        """`entry(index)` is the payload of an entry in which a message lives."""
+    def __init__(self, router: RedriveRouter, content: Callable[[Message], commands.LetterContent]) -> None:
+        """`content(message)`: of one that lives; its body may be said to be elsewhere."""
         self._router = router
-        self._entry = entry
+        self._content = content
 
     def judge(
         self, queue: Queue, redrive: Redrive, terms: RedriveTerms, message: Message, time_ms: int,
@@ -53,7 +52,7 @@ class RedriveJudge:
             return _NOT_ITS_OWN
         if not terms.is_of_age(redrive.started_ms - message.enqueued_ms):
             return _STAYS
-        original = content_of(self._entry(message.index), message)
+        original = self._content(message)
         decision = self._router.decide(queue.vhost, queue.name, terms, original, with_content)
         if not decision.meant:
             return _STAYS

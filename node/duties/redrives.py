@@ -14,7 +14,9 @@ from typing import Final
 import msgspec
 
 from mayfly.node.catalog import QueueRecord
-from mayfly.node.dead_letter import RedriveDecision, RedriveRouter, RedriveTerms, terms_of
+from mayfly.node.dead_letter import RedriveRouter, RedriveTerms, terms_of
+from mayfly.node.duties.contents import content_of
+from mayfly.node.duties.large_bodies import LargeBodies
 from mayfly.node.duties.port import DutyPort
 from mayfly.node.duties.redrive_judge import MOVES, NOT_ITS_OWN, Judged, RedriveJudge
 from mayfly.node.limits import (
@@ -81,8 +83,9 @@ class RedriveDuty:
         give: Callable[[bytes], object],
         entry: Callable[[int], bytes],
         clock: Callable[[int], int],
+        large: LargeBodies | None = None,
     ) -> None:
-        """`give`, `entry` and `clock` as in `node.duties.shard_duties`."""
+        """`give`, `entry`, `clock` and `large` as in `node.duties.shard_duties`."""
         self.looks: int = REDRIVE_LOOKS
         """Messages that are looked at in one go."""
         self.most_in_lanes: int = DEAD_LETTERS_ROUTED_AHEAD
@@ -91,8 +94,10 @@ class RedriveDuty:
         self._port = port
         self._catalog = port.catalog
         self._give = give
+        self._entry = entry
         self._clock = clock
-        self._judge = RedriveJudge(RedriveRouter(port.catalog), entry)
+        self._large = large
+        self._judge = RedriveJudge(RedriveRouter(port.catalog), self._content)
         self._life = 0
         self._given = 0
         self._now_ms = 0
@@ -168,9 +173,12 @@ class RedriveDuty:
             return
         self._given += 1
         progress.tag = self._given
-        command = self._look(queue, redrive, progress, most, self._clock(now_ms))
+        command, large = self._look(queue, redrive, progress, most, self._clock(now_ms))
         progress.step, progress.given_ms = redrive.step + 1, now_ms
-        self._give(command)
+        if self._large is not None and large is not None:
+            self._large.give(command, large)
+        else:
+            self._give(command)
 
     def _is_held_up(self, progress: _Progress) -> bool:
         """Whether as much waits in lanes of this redrive as may. What waits for other queues, such as a journal that
@@ -195,8 +203,11 @@ class RedriveDuty:
             progress = self._progress[queue.queue_id] = _Progress(redrive.redrive_id, terms, redrive.step)
         return progress
 
-    def _look(self, queue: Queue, redrive: Redrive, progress: _Progress, most: int, time_ms: int) -> bytes:
-        """The next REDRIVE: what of the next messages moves, at most so many, and how far that is."""
+    def _look(
+        self, queue: Queue, redrive: Redrive, progress: _Progress, most: int, time_ms: int
+    ) -> tuple[bytes, Message | None]:
+        """The next REDRIVE: what of the next messages moves, at most so many, and how far that is. And the message, if
+        that is a large one, which goes alone: its body is not in the command."""
         if progress.next() is None:
             progress.begin(ahead_of(queue, redrive.place, redrive.started_ms), redrive.place)
         ahead = progress.ahead
@@ -205,10 +216,14 @@ class RedriveDuty:
         going: list[Redriven] = []
         stayed = redrive.stayed
         looked = size = 0
+        large: Message | None = None
         turns = self._catalog.routing_turns
         while looked < self.looks and len(going) < most and size < TRANSFER_BYTES:
             message = progress.next()
             if message is None or (looked and turns.is_over):
+                break
+            is_large = self._large is not None and self._large.has(message)
+            if is_large and going:
                 break
             progress.at += 1
             looked += 1
@@ -220,26 +235,36 @@ class RedriveDuty:
                 for _, target in redriven.remote_targets:
                     progress.lanes.add(target)
                 size += message.content_length
+                if is_large:
+                    large = message
+                    break
             else:
                 progress.place = ahead.place_of(message)
                 stayed += judged.fate != NOT_ITS_OWN
-        return encode_redrive(
+        command = encode_redrive(
             queue.queue_id, redrive.redrive_id, redrive.step + 1, going, stayed, progress.place, done, progress.tag
         )
+        return command, large
+
+    def _content(self, message: Message) -> commands.LetterContent:
+        """Of what is large without the body."""
+        if self._large is not None and self._large.has(message):
+            return self._large.without_body(message)
+        return content_of(self._entry(message.index), message)
 
     def _redriven(self, message: Message, judged: Judged) -> Redriven:
-        decision = judged.decision
+        decision, original = judged.decision, judged.original
         assert decision is not None
+        found = decision.content
+        assert found is not None
+        assert original is not None
+        letter = commands.LetterContent(
+            found.exchange_and_key, found.header, found.body, body_elsewhere=original.body_elsewhere
+        )
         local, remote = self._split(decision.targets)
-        return Redriven(message.index, message.offset, message.enqueued_ms, local, remote, _letter(decision))
+        return Redriven(message.index, message.offset, message.enqueued_ms, local, remote, letter)
 
     def _split(self, targets: Sequence[QueueRecord]) -> tuple[list[int], list[tuple[int, int]]]:
         own = self._shard.shard_id
         local = [queue.id for queue in targets if queue.shard == own]
         return local, [(queue.shard, queue.id) for queue in targets if queue.shard != own]
-
-
-def _letter(decision: RedriveDecision) -> commands.LetterContent:
-    content = decision.content
-    assert content is not None
-    return commands.LetterContent(content.exchange_and_key, content.header, content.body)

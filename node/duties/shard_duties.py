@@ -32,7 +32,7 @@ from mayfly.node.dead_letter.journal import JournalRecords
 from mayfly.node.duties.brake_watch import BrakeWatch
 from mayfly.node.duties.contents import content_of, names_and_header_of
 from mayfly.node.duties.lane_transfers import LaneTransfers
-from mayfly.node.duties.large_bodies import LargeBodies
+from mayfly.node.duties.large_bodies import LargeBodies, LargeLetters
 from mayfly.node.duties.lost_queues import LostQueues
 from mayfly.node.duties.port import DutyPort
 from mayfly.node.duties.progress import AGAIN_MS
@@ -111,17 +111,17 @@ class ShardDuties:
         give: Callable[[bytes], object],
         entry: Callable[[int], bytes],
         clock: Callable[[int], int],
-        large: LargeBodies | None = None,
+        large: LargeLetters | None = None,
     ) -> None:
         """`source` names the shard's life in transfers; it must never come again. `give(command)` takes an internal
         command for the shard itself, which may get lost; `entry(index)` is the payload of an entry in which a message
-        lives; `clock(now_ms)` is the shard's clock. `large`: of a replicated shard."""
+        lives; `clock(now_ms)` is the shard's clock. `large`: with a log, its `LargeBodies`."""
         self.shard: Shard = shard
         self._port = port
         self._catalog = port.catalog
         self._give = give
         self._entry = entry
-        self._large = large
+        self._large = large if isinstance(large, LargeBodies) else None
         self._router = DeadLetterRouter(port.catalog)
         self._records = JournalRecords(port.catalog)
         self._lost_queues = LostQueues()

@@ -59,8 +59,8 @@ class ShardLeader:
         self._expiry_tick_ms = expiry_tick_ms
         self._duties = ShardDuties(shard, shard.shard_id, port, give, group.log.data, group.clock.current_ms, large)
         self._moves = QueueMoves(shard, port, give, group.clock.current_ms, self._duties.lanes.has_room)
-        self._redrives = RedriveDuty(shard, port, give, group.log.data, group.clock.current_ms)
-        self._copies = StreamCopies(shard, port, group.log.data, group.clock.current_ms)
+        self._redrives = RedriveDuty(shard, port, give, group.log.data, group.clock.current_ms, large)
+        self._copies = StreamCopies(shard, port, group.log.data, group.clock.current_ms, large)
         self._policies = PolicyDuties(shard, port.catalog, give)
         self._forget()
 

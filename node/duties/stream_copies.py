@@ -1,6 +1,8 @@
 """What the leader of a shard does for streams that copy those which are here (RULES J4).
 
-    a stream has what a copy of it has not   -> TRANSFER_COPIES to the copy's shard, which may be this one
+    a stream has what a copy of it has not   -> TRANSFER_COPIES to the copy's shard, which may be this one;
+                                                what is large alone: in pieces (`node.duties.large_transfers`), or here
+                                                without its body, which the log has
 
 Nothing is kept for it: a stream keeps its messages anyway, and how far a copy has come stands in the copy, in the same
 entry as what came. So a new leader here asks there and goes on, and nothing is lost or doubled with either.
@@ -13,6 +15,8 @@ from typing import Final
 from mayfly.node.catalog import QueueRecord
 from mayfly.node.catalog.streams import origins_of
 from mayfly.node.dead_letter.stream_content import header_of, with_source
+from mayfly.node.duties.contents import content_of
+from mayfly.node.duties.large_bodies import LargeBodies
 from mayfly.node.duties.port import DutyPort
 from mayfly.node.duties.progress import TargetProgress
 from mayfly.node.limits import DEAD_LETTERS_PER_ENTRY, TRANSFER_BYTES
@@ -50,7 +54,12 @@ class StreamCopies:
     """The duty for one shard."""
 
     def __init__(
-        self, shard: Shard, port: DutyPort, entry: Callable[[int], bytes], clock: Callable[[int], int]
+        self,
+        shard: Shard,
+        port: DutyPort,
+        entry: Callable[[int], bytes],
+        clock: Callable[[int], int],
+        large: LargeBodies | None = None,
     ) -> None:
         """As of `ShardDuties`."""
         self._shard = shard
@@ -58,6 +67,8 @@ class StreamCopies:
         self._catalog = port.catalog
         self._entry = entry
         self._clock = clock
+        self._large = large
+        self._now_ms = 0
         self.forget()
 
     def forget(self) -> None:
@@ -70,6 +81,7 @@ class StreamCopies:
 
     def perform(self, now_ms: int) -> None:
         """Send what copies have not."""
+        self._now_ms = now_ms
         if self._routing_version != self._catalog.routing_version:
             self._routing_version = self._catalog.routing_version
             self._find_feeds(now_ms)
@@ -118,45 +130,99 @@ class StreamCopies:
             feed.ends.clear()
         most = 1 if progress.probing else DEAD_LETTERS_PER_ENTRY
         while self._left and progress.sent < last and len(feed.ends) < (1 if progress.probing else _UNDER_WAY):
+            if progress.waits_for_large and not progress.may_send_large:
+                return
             self._left -= 1
-            items, end = self._some(feed, queue, stream, progress.sent, most)
-            command = commands.encode_transfer_copies(
-                source, copy.id, progress.sent + 1, end, self._clock(now_ms), items
-            )
-            self._port.transfer(copy.shard, command)
-            progress.sent = end
+            messages, end = self._some(queue, stream, progress.sent, most)
+            if messages and self._is_large(messages[0]):
+                if not self._send_large(feed, progress, messages[0], end, now_ms):
+                    return
+            elif progress.waits_for_large:
+                return
+            else:
+                items = list(zip(messages, self._contents(feed, messages), strict=True))
+                command = commands.encode_transfer_copies(
+                    source, copy.id, progress.sent + 1, end, self._clock(now_ms), items
+                )
+                self._port.transfer(copy.shard, command)
+                progress.sent = end
             feed.ends.append(end)
 
-    def _some(
-        self, feed: _Feed, queue: Queue, stream: Stream, offset: int, most: int
-    ) -> tuple[list[tuple[Message, commands.LetterContent]], int]:
-        """The next messages from this offset on, at most so many, and up to which sequence that is all there is."""
-        items: list[tuple[Message, commands.LetterContent]] = []
+    def _is_large(self, message: Message) -> bool:
+        return self._large is not None and self._large.has(message)
+
+    def _send_large(
+        self, feed: _Feed, progress: TargetProgress, message: Message, end: int, now_ms: int
+    ) -> bool:
+        """Send a large message, all that there is up to ``end``; False if it can't go now."""
+        copy, large, first = feed.copy, self._large, progress.sent + 1
+        assert large is not None
+        source = stream_source(feed.origin.id)
+        if copy.shard == self._shard.shard_id:
+            content = _as_copied(feed, message, large.without_body(message))
+            parts = self._parts(feed, message, content, first, end)
+            large.give(b"".join(parts), message)
+            progress.sent = end
+            return True
+        if not progress.may_send_large:
+            return False
+
+        def applied() -> None:
+            progress.large_was_applied(self._now_ms)
+            self._port.ask_again(copy.shard, copy.id, source)
+
+        given = large.transfers.give(
+            copy.shard, copy.id, source, message.content_length,
+            lambda: self._parts(feed, message, _as_copied(feed, message, large.content(message)), first, end),
+            applied, now_ms,
+        )  # fmt: skip
+        if given:
+            progress.sends_large(end)
+        return given
+
+    def _parts(
+        self, feed: _Feed, message: Message, content: commands.LetterContent, first: int, end: int
+    ) -> list[bytes]:
+        return commands.transfer_copies_parts(
+            stream_source(feed.origin.id), feed.copy.id, first, end, self._clock(self._now_ms), [(message, content)]
+        )
+
+    def _some(self, queue: Queue, stream: Stream, offset: int, most: int) -> tuple[list[Message], int]:
+        """The next messages from this offset on, at most so many, or a large one alone, and up to which sequence that
+        is all there is."""
+        items: list[Message] = []
         size = 0
-        index, data = _NOWHERE, b""
         while len(items) < most and size < TRANSFER_BYTES:
             # With what the stream itself remembers: that forgets what leaves.
             messages = read(queue.ready, stream.unpacked, offset, most - len(items))
             if not messages:
                 return items, stream.next_offset
             for message in messages:
-                if message.index != index:
-                    index, data = message.index, self._entry(message.index)
-                items.append((message, _content(feed, data, message)))
+                if items and self._is_large(message):
+                    return items, message.stream_offset
+                items.append(message)
                 offset = message.stream_offset + 1
                 size += message.content_length
                 if size >= TRANSFER_BYTES:
                     break
         return items, offset
 
+    def _contents(self, feed: _Feed, messages: list[Message]) -> list[commands.LetterContent]:
+        """As they come to the copy."""
+        contents: list[commands.LetterContent] = []
+        index, data = _NOWHERE, b""
+        for message in messages:
+            # Many in a row stand in the same entry.
+            if message.index != index:
+                index, data = message.index, self._entry(message.index)
+            content = content_of(data, message)
+            content.header = header_of(message, data)
+            contents.append(_as_copied(feed, message, content))
+        return contents
 
-def _content(feed: _Feed, data: bytes, message: Message) -> commands.LetterContent:
-    """A message as it comes to the copy; one that is no mirror says where it is from."""
-    key_end = message.offset + message.key_length
-    body_at = key_end + message.header_length
-    header = header_of(message, data)
+
+def _as_copied(feed: _Feed, message: Message, content: commands.LetterContent) -> commands.LetterContent:
+    """The content of a message as it comes to the copy; one that is no mirror says where it is from."""
     if feed.copy.settings.mirror is None:
-        header = with_source(header, feed.origin.name, message.stream_offset)
-    return commands.LetterContent(
-        data[message.offset : key_end], header, data[body_at : body_at + message.body_length]
-    )
+        content.header = with_source(content.header, feed.origin.name, message.stream_offset)
+    return content

@@ -87,8 +87,12 @@ class Engine:
             self.host, self.catalog, self, settings.membership, self._work
         )
         self.broker: ClusterEvents | None = None
+        self.large_transfers: LargeTransfers = LargeTransfers(
+            self.host.leader_of, self._submit_large, host_settings.group.piece_bytes
+        )
         self.transient: TransientShards = TransientShards(
-            self.node_id, incarnation, self, self._send_notice, lambda: self.broker, _pumped_anyway
+            self.node_id, incarnation, self, self._send_notice, lambda: self.broker, _pumped_anyway,
+            self.large_transfers, settings.large_body_bytes,
         )
         self.replies: DirectReplies = DirectReplies(self.node_id, self._send_notice, lambda: self.broker)
         self.questions: PeerQuestions = PeerQuestions(
@@ -107,9 +111,6 @@ class Engine:
         self._with_lanes: dict[int, ShardLeader] = {}
         """Those whose dead letters wait for other shards. That changes with the shard alone."""
         self.distant: DistantTargets = DistantTargets(self.shards, self.host)
-        self.large_transfers: LargeTransfers = LargeTransfers(
-            self.host.leader_of, self._submit_large, host_settings.group.piece_bytes
-        )
         self.upstreams: UpstreamMirrors = UpstreamMirrors(
             self.catalog, self.shards, self.host.groups, self.transfer, random
         )

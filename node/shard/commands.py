@@ -164,6 +164,11 @@ TRANSFER_HEAD: Final = Struct("<BIQQQ")
 CONTENT_HEAD: Final = Struct("<HII")
 # the same of a TRANSFER_MARKED, behind whether it is redelivered
 MARKED_CONTENT_HEAD: Final = Struct("<BHII")
+# kind, flags, count, queue, redrive, step, tag, stayed, priority, index, offset, enqueued_ms and acquired_count of the
+# place
+REDRIVE_HEAD: Final = Struct("<BBIQQQQQIQQQq")
+# index, offset and enqueued_ms of the message, key length, header length, body length, local targets, remote targets
+REDRIVEN_HEAD: Final = Struct("<QQQHIIII")
 # kind, flags, use of the lease, length of settings, guests, sources received from, queue, source, sequence, epoch,
 # unused ms, ms since the last use
 MOVE_HEAD: Final = Struct("<BBBIIIQQQQQQ")
@@ -552,8 +557,8 @@ def check_without_body(data: bytes, start: int, end: int) -> None:
 
 
 def _body_of_letter(data: bytes, position: int) -> tuple[int, int]:
-    """Where the body of the ROUTE or TRANSFER of a single letter begins, and its length; ShardError for any other
-    command."""
+    """Where the body of a single letter begins that is routed, redriven or on its way, and its length; ShardError for
+    any other command."""
     kind = data[position]
     if kind == ROUTE:
         count: int = LIST_HEAD.unpack_from(data, position)[1]
@@ -561,6 +566,17 @@ def _body_of_letter(data: bytes, position: int) -> tuple[int, int]:
         head = DECISION_HEAD.unpack_from(data, position)
         lengths = head[2:5]
         position += DECISION_HEAD.size + head[5] * NUMBER_BYTES + head[6] * NUMBER_PAIR.size
+    elif kind == REDRIVE:
+        count = REDRIVE_HEAD.unpack_from(data, position)[2]
+        position += REDRIVE_HEAD.size
+        head = REDRIVEN_HEAD.unpack_from(data, position)
+        lengths = head[3:6]
+        position += REDRIVEN_HEAD.size + head[6] * NUMBER_BYTES + head[7] * NUMBER_PAIR.size
+    elif kind == TRANSFER_COPIES:
+        count = TRANSFER_COPIES_HEAD.unpack_from(data, position)[1]
+        position += TRANSFER_COPIES_HEAD.size
+        lengths = COPIED_CONTENT_HEAD.unpack_from(data, position)[1:4]
+        position += COPIED_CONTENT_HEAD.size
     elif kind == TRANSFER_MOVED:
         count = TRANSFER_MOVED_HEAD.unpack_from(data, position)[1]
         position += TRANSFER_MOVED_HEAD.size
@@ -580,9 +596,9 @@ def _body_of_letter(data: bytes, position: int) -> tuple[int, int]:
 
 
 class LetterContent:
-    """Content on its way in a ROUTE or TRANSFER: key, header and body as in PUBLISH. ``redelivered``, in a TRANSFER:
-    whether a delivery of it failed before it died. ``body_elsewhere``, in the only decision of a ROUTE: octets of a
-    body that the log has already (`cluster.group.pieces`), instead of one that is here."""
+    """Content on its way in a ROUTE, REDRIVE or TRANSFER: key, header and body as in PUBLISH. ``redelivered``, in a
+    TRANSFER: whether a delivery of it failed before it died. ``body_elsewhere``, of the only content of a command:
+    octets of a body that the log has already (`cluster.group.pieces`), instead of one that is here."""
 
     __slots__ = ("body", "body_elsewhere", "exchange_and_key", "header", "redelivered")
 
@@ -781,15 +797,24 @@ def encode_transfer_copies(
 
     What was received before is dropped, a gap refuses the whole command. From feature level LEVEL_STREAMS on.
     """
+    return b"".join(transfer_copies_parts(source, queue, first_sequence, last_sequence, time_ms, items))
+
+
+def transfer_copies_parts(
+    source: int, queue: int, first_sequence: int, last_sequence: int, time_ms: int,
+    items: Sequence[tuple[Message, LetterContent]],
+) -> list[bytes]:
+    """The same as several parts, the last of which is the last body."""
     parts = [
         TRANSFER_COPIES_HEAD.pack(
             TRANSFER_COPIES, len(items), source, queue, first_sequence, last_sequence, time_ms
         )
     ]
     for item, content in items:
-        lengths = (len(content.exchange_and_key), len(content.header), len(content.body))
+        body_length = len(content.body) + content.body_elsewhere
+        lengths = (len(content.exchange_and_key), len(content.header), body_length)
         parts.append(
             COPIED_CONTENT_HEAD.pack(item.marker_reason, *lengths, item.stream_offset + 1, item.enqueued_ms)
         )
         parts += (content.exchange_and_key, content.header, content.body)
-    return b"".join(parts)
+    return parts

@@ -15,7 +15,6 @@ from mayfly.node.shard import (
     noting,
     queues,
     recurring,
-    redrive_commands,
     redriving,
     stream_copies,
 )
@@ -142,7 +141,7 @@ def apply_internal_command(state: State, kind: int, position: int, end: int) -> 
         _after(commands.MOVE_HEAD, position, end)
         return moves.apply_move_in(state, position, end)
     if kind == commands.REDRIVE:
-        _after(redrive_commands.REDRIVE_HEAD, position, end)
+        _after(commands.REDRIVE_HEAD, position, end)
         return redriving.apply_redrive(state, position, end)
     if kind == commands.UPDATE_QUEUES:
         terms_at = _after(commands.TERMS_HEAD, position, end)

@@ -1,7 +1,6 @@
 """The commands of redrives as bytes (RULES R1): START_REDRIVE, CHANGE_REDRIVE and the leader's REDRIVE."""
 
 from collections.abc import Sequence
-from struct import Struct
 from typing import Final
 
 from mayfly.node.shard.commands import (
@@ -9,6 +8,8 @@ from mayfly.node.shard.commands import (
     CHANGE_REDRIVE_HEAD,
     NUMBER_PAIR,
     REDRIVE,
+    REDRIVE_HEAD,
+    REDRIVEN_HEAD,
     START_REDRIVE,
     START_REDRIVE_HEAD,
     LetterContent,
@@ -24,12 +25,6 @@ SET_RATE: Final = 3
 
 WHICHEVER: Final = 0
 """A CHANGE_REDRIVE that means the queue's redrive, whichever it is."""
-
-# kind, flags, count, queue, redrive, step, tag, stayed, priority, index, offset, enqueued_ms and acquired_count of the
-# place
-REDRIVE_HEAD: Final = Struct("<BBIQQQQQIQQQq")
-# index, offset and enqueued_ms of the message, key length, header length, body length, local targets, remote targets
-REDRIVEN_HEAD: Final = Struct("<QQQHIIII")
 
 FLAG_DONE: Final = 1
 FLAG_BACK: Final = 2
@@ -89,7 +84,7 @@ def encode_redrive(
         parts.append(
             REDRIVEN_HEAD.pack(
                 each.index, each.offset, each.enqueued_ms, len(content.exchange_and_key), len(content.header),
-                len(content.body), len(each.local_targets), len(each.remote_targets),
+                len(content.body) + content.body_elsewhere, len(each.local_targets), len(each.remote_targets),
             )
         )
         parts.append(pack_numbers(each.local_targets))

@@ -9,7 +9,7 @@ from collections import deque
 from typing import Final
 
 from mayfly.cluster.versions import LEVEL_FAILED_DELIVERIES
-from mayfly.node.shard.commands import CHANGE_REDRIVE_HEAD, START_REDRIVE_HEAD
+from mayfly.node.shard.commands import CHANGE_REDRIVE_HEAD, REDRIVE_HEAD, REDRIVEN_HEAD, START_REDRIVE_HEAD
 from mayfly.node.shard.dead_letters import arriving, move_content
 from mayfly.node.shard.delivery import catch_up
 from mayfly.node.shard.errors import ShardError
@@ -25,8 +25,6 @@ from mayfly.node.shard.redrive_commands import (
     FLAG_BACK,
     FLAG_DONE,
     PAUSE,
-    REDRIVE_HEAD,
-    REDRIVEN_HEAD,
     RESUME,
     SET_RATE,
     WHICHEVER,

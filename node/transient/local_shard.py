@@ -12,9 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from mayfly.node.broker.cluster_facade import SESSION_LOST, OnDone
+from mayfly.node.duties.large_bodies import LargeLetters
+from mayfly.node.duties.large_transfers import LargeTransfers
 from mayfly.node.duties.policy_duties import PolicyDuties
 from mayfly.node.duties.port import DutyPort
 from mayfly.node.duties.shard_duties import ShardDuties
+from mayfly.node.limits import LARGE_BODY_BYTES
 from mayfly.node.numbers import is_transient
 from mayfly.node.shard import commands
 from mayfly.node.shard.errors import ShardError
@@ -40,14 +43,18 @@ class LocalShard:
         port: DutyPort,
         deliver: Callable[[Sequence[object]], None],
         entry_commands: int = ENTRY_COMMANDS,
+        transfers: LargeTransfers | None = None,
+        large_body_bytes: int = LARGE_BODY_BYTES,
     ) -> None:
         """`source` names this shard's life in transfers (it must never come again).
         `deliver(effects)` is given the effects of each entry, of all sessions, after the entry's answers.
-        `entry_commands`: how many commands one entry takes at most."""
+        `entry_commands`: how many commands one entry takes at most.  `transfers`: how dead letters with bodies larger
+        than `large_body_bytes` go to replicated shards; without it they go as all others."""
         self.shard_id: int = shard_id
         self.shard: Shard = Shard(shard_id, node_id, returns_to_place=is_transient(shard_id))
         self.source: int = source
-        self._duties = ShardDuties(self.shard, source, port, self.internal, self.entry, lambda now_ms: now_ms)
+        large = None if transfers is None else LargeLetters(self.entry, transfers, port.catalog, large_body_bytes)
+        self._duties = ShardDuties(self.shard, source, port, self.internal, self.entry, lambda now_ms: now_ms, large)
         self._policies = PolicyDuties(self.shard, port.catalog, self.internal)
         self._deliver = deliver
         self._entry_commands = entry_commands

@@ -13,7 +13,9 @@ from typing import Final
 
 from mayfly.node import notice_kinds
 from mayfly.node.broker.cluster_facade import SESSION_LOST, ClusterEvents, ShardHandle
+from mayfly.node.duties.large_transfers import LargeTransfers
 from mayfly.node.duties.port import DutyPort
+from mayfly.node.limits import LARGE_BODY_BYTES
 from mayfly.node.numbers import node_of, transient_shard
 from mayfly.node.shard.commands import ANSWERING, EXPIRE_DUE, TRANSFER, TRANSFER_HEAD, TRANSFER_MARKED, TRANSFER_MOVED
 from mayfly.node.shard.effects import ConsumerCancelled, Deliver
@@ -55,9 +57,11 @@ class TransientShards:
         send: Send,
         events: Callable[[], ClusterEvents | None],
         wake: Callable[[], None],
+        transfers: LargeTransfers | None = None,
+        large_body_bytes: int = LARGE_BODY_BYTES,
     ) -> None:
         """`incarnation` is the one with which this node started.  `events()` is this node's broker, once there is one.
-        `wake()`: there is something to pump."""
+        `wake()`: there is something to pump.  `transfers` and `large_body_bytes` as of `LocalShard`."""
         self.node_id: int = node_id
         self._catalog = port.catalog
         self._send = send
@@ -66,7 +70,9 @@ class TransientShards:
         self.shard_id: int = transient_shard(node_id)
         # The lower 20 bits of an incarnation are free: enough for the number of the shard.
         source = incarnation + self.shard_id
-        self.local: LocalShard = LocalShard(self.shard_id, node_id, source, port, self._deliver)
+        self.local: LocalShard = LocalShard(
+            self.shard_id, node_id, source, port, self._deliver, transfers=transfers, large_body_bytes=large_body_bytes
+        )
         self._own_session = (node_id, 0)
         self._own_handle = LocalHandle(self.local, self._own_session, wake)
         self._remote: dict[int, RemoteShard] = {}

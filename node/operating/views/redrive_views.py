@@ -10,6 +10,7 @@ import msgspec
 from mayfly.node.amqp.content import Content
 from mayfly.node.dead_letter import RedriveDecision, RedriveRouter, RedriveTerms, terms_of
 from mayfly.node.dead_letter.publisher_headers import as_shown
+from mayfly.node.duties.contents import content_of
 from mayfly.node.duties.redrive_judge import MOVES, NO_ROUTE, NOT_ITS_OWN, Judged, RedriveJudge
 from mayfly.node.engine.engine import Engine
 from mayfly.node.operating.ports.redrives import RedriveWish
@@ -125,7 +126,9 @@ def preview_steps(
         place = RedrivePlace(shard.index, time_ms)
     terms = terms_of(encoded)
     entries = LogEntries(engine, shard_id)
-    judge = RedriveJudge(RedriveRouter(engine.catalog), entries.data)
+    judge = RedriveJudge(
+        RedriveRouter(engine.catalog), lambda message: content_of(entries.data(message.index), message)
+    )
     redrive = Redrive(place.up_to_index, encoded, 0, place.up_to_ms, 0)
     found = _Found(shown)
     looked = 0

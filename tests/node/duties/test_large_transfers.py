@@ -97,8 +97,8 @@ def test_d8_a_very_large_one_has_its_turn_among_smaller_ones() -> None:
 def test_d7_only_what_goes_the_same_way_follows_a_large_item_that_is_not_there_yet() -> None:
     it = TargetProgress(1, 5, 0)
     assert it.may_send_large
-    for _ in range(3):
-        it.sends_large()
+    for sequence in (5, 6, 7):
+        it.sends_large(sequence)
         assert it.may_send_large and it.waits_for_large
     it.large_was_applied(10)
     it.wants(6, 10)

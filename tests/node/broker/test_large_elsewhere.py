@@ -1,0 +1,156 @@
+"""Large messages on other ways than a publish and a death: redriven, copied, out of one node's memory."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from pamqp import commands
+
+from mayfly.cluster.group.pieces import PIECE_BYTES, PIECES_UNDER_WAY
+from mayfly.cluster.versions import LEVELS
+from mayfly.node.dead_letter import RedriveTerms
+from mayfly.node.numbers import stream_source
+from mayfly.node.shard.redrive_commands import encode_start_redrive
+from tests.node.broker.test_in_pieces import BODY, OVERHEAD_BYTES, SHARDS, Measured, shards_of_queues
+from tests.node.broker.test_large_dead_letters import Dying
+from tests.node.broker.three_brokers import start_anew
+from tests.node.conftest import Client, Delivery
+
+BOUND = PIECES_UNDER_WAY * PIECE_BYTES + OVERHEAD_BYTES
+BODIES = [random.Random(number).randbytes(size) for number, size in ((2, 9), (3, 3 * PIECE_BYTES), (4, 5), (5, 6))]
+
+
+def stream_of(brokers: Measured, client: Client, name: str, most: int) -> list[bytes]:
+    """What is in a stream, from its first message on."""
+    client.send(7, commands.Channel.Open())
+    client.send(7, commands.Basic.Qos(prefetch_count=2 * most))
+    client.send(7, commands.Basic.Consume(queue=name, consumer_tag="r", arguments={"x-stream-offset": "first"}))
+    found: list[bytes] = []
+    for _ in range(400):
+        if len(found) >= most:
+            break
+        brokers.step()
+        found += [bytes(each.body) for each in client.take(7) if isinstance(each, Delivery)]
+    client.send(7, commands.Channel.Close(reply_code=200, reply_text="", class_id=0, method_id=0))
+    brokers.settle()
+    client.take(7)
+    return found
+
+
+def check_bounds(brokers: Measured, ways: int = 1) -> None:
+    """Nothing that was counted had more than some pieces of as many large messages as there are ways at a time."""
+    assert max(store.largest_entry for store in brokers.counting) <= PIECE_BYTES + OVERHEAD_BYTES
+    assert max(store.largest_write for store in brokers.counting) <= ways * BOUND
+    assert brokers.largest_frame <= ways * BOUND
+
+
+def received(brokers: Measured) -> list[int]:
+    """How much of `origin` each copy has."""
+    shards = brokers.nodes[1].engine.shards
+    queues = {queue.name: queue for queue in brokers.nodes[1].engine.catalog.queues()}
+    source = stream_source(queues["origin"].id)
+    copies = [queue for name, queue in queues.items() if name.startswith("copy")]
+    return [shards[copy.shard].received_up_to(copy.id, source) for copy in copies]
+
+
+class Buried(Dying):
+    """What is published to `dying` is in `large0` then, and nowhere else."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for number in range(1, SHARDS):
+            self.publisher.send(1, commands.Queue.Unbind(queue=f"large{number}", exchange="amq.fanout"))
+        self.settle()
+
+    def redrive(self, to: str) -> None:
+        record = self.nodes[1].engine.catalog.queue("/", "large0")
+        assert record is not None
+        terms = RedriveTerms(queue=to).encoded()
+        answers: list[object] = []
+        self.nodes[1].engine.shard(record.shard).submit(encode_start_redrive(record.id, terms, 0), answers.append)
+        self.run_until(lambda: answers)
+
+
+@pytest.mark.parametrize("to", [f"large{number}" for number in range(1, SHARDS)] + ["small0"])
+def test_r1_a_large_message_is_redriven_without_its_body_written_again(to: str) -> None:
+    brokers = Buried()
+    bodies = [BODIES[0], BODY, BODIES[2], BODY[1:], BODIES[3]]
+    brokers.publish_dying(*bodies)
+    brokers.pass_until(lambda: brokers.messages_in("large0") == len(bodies))
+    brokers.count()
+    brokers.redrive(to)
+    brokers.pass_until(lambda: brokers.messages_in(to) == len(bodies))
+    check_bounds(brokers)
+    own, elsewhere = brokers.shard_of("large0"), brokers.shard_of(to)
+    written = 0 if own == elsewhere else len(BODY) * 2
+    assert max(store.octets for store in brokers.counting) <= written + 16 * OVERHEAD_BYTES
+    for id in brokers.ids:
+        start_anew(brokers, id, LEVELS)
+    assert brokers.taken(to) == bodies
+    assert brokers.messages_in("large0") == 0
+
+
+@pytest.mark.parametrize("victim", [0, 1, 2, 3])
+@pytest.mark.parametrize("mirror", [False, True])
+def test_j4_large_messages_of_streams_are_copied_in_pieces(victim: int, mirror: bool) -> None:
+    """Whichever leader dies meanwhile, each comes once and in order, to shards elsewhere and to its own."""
+    brokers = Measured()
+    brokers.publisher.declare("origin", arguments={"x-queue-type": "stream"})
+    origin = {"x-mirror": "origin"} if mirror else {"x-sources": ["origin"]}
+    for number in range(SHARDS * 2):
+        brokers.nodes[1 + number % 3].client().declare(
+            f"copy{number}", arguments={"x-queue-type": "stream", **origin}
+        )
+    brokers.settle()
+    assert len(shards_of_queues(brokers, "copy")) >= 3
+    brokers.publisher.take()
+    bodies = [BODIES[0], BODIES[1], BODIES[2], BODIES[1][1:], BODIES[3]]
+    brokers.largest_frame = 0
+    for store in brokers.counting:
+        store.largest_write = store.largest_entry = 0
+    brokers.running = False
+    for body in bodies:
+        brokers.publish_large(body, "", "origin")
+    for _ in range(2_000):
+        if max(received(brokers)) > 1:
+            break
+        brokers._work()
+    assert min(received(brokers)) < len(bodies)
+    brokers.running = True
+    if victim:
+        start_anew(brokers, victim, LEVELS)
+    for _ in range(40):
+        brokers.step()
+    # What the client of node 1 had still to send dies with that.
+    bodies = bodies[: brokers.nodes[2].client().count("origin")]
+    assert len(bodies) >= (2 if victim == 1 else 5)
+    for _ in range(300):
+        if min(received(brokers)) == len(bodies):
+            break
+        brokers.step()
+    assert received(brokers) == [len(bodies)] * SHARDS * 2
+    if not victim:
+        check_bounds(brokers, 2)
+    for number in range(SHARDS * 2):
+        assert stream_of(brokers, brokers.nodes[2].client(), f"copy{number}", len(bodies)) == bodies
+
+
+def test_d6_large_messages_that_die_in_one_nodes_memory_go_to_shards_in_pieces() -> None:
+    brokers = Measured()
+    terms = {"x-message-ttl": 1000, "x-dead-letter-exchange": "amq.fanout"}
+    brokers.publisher.declare("dying", durable=False, arguments=terms)
+    brokers.settle()
+    brokers.publisher.take()
+    bodies = [BODIES[0], BODY, BODIES[2]]
+    for body in bodies:
+        brokers.publish_large(body, "", "dying")
+    brokers.run_until(lambda: [tag for tag, _, _ in brokers.publisher.acks(2)][-1:] == [len(bodies)])
+    for _ in range(400):
+        if all(brokers.nodes[1].client().count(f"large{number}") == len(bodies) for number in range(SHARDS)):
+            break
+        brokers.step()
+    check_bounds(brokers)
+    for number in range(SHARDS):
+        client = brokers.nodes[2].client()
+        assert [bytes(client.get(f"large{number}").body) for _ in bodies] == bodies
