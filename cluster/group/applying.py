@@ -86,6 +86,8 @@ class Applying:
         self.feeds: Feeds = Feeds(machine.listen, machine.needs)
         if not session.is_fed:
             self.feeds.tells(session.node)
+        self.payload: Callable[[int], bytes] = _no_payload
+        """All of the payload of an entry that is being applied."""
         self._group = session.group
         self._node = session.node
         self._trace = trace
@@ -186,7 +188,10 @@ class Applying:
             self.pieces.add(session[0], index, start, end - start)
             return ()
         if form == WHOLE:
-            return self._run(session, start, end + self.pieces.complete(session[0], index))
+            rest_bytes = self.pieces.complete(session[0], index)
+            if start == end and rest_bytes:
+                self.machine.read_on(self.payload(index))
+            return self._run(session, start, end + rest_bytes)
         if self._trace is not None:
             self._trace(f"group {self._group}: a batch of session {session} is of the unknown form {form}")
         return None
@@ -302,3 +307,7 @@ class Applying:
             live = self.machine.live_entries()
             return self.pieces.released(released, live, self.feeds.withhold, self.feeds.needed())
         return self.feeds.withhold(released)
+
+
+def _no_payload(index: int) -> bytes:
+    raise LookupError(f"there is no log that entry {index} could be read from")

@@ -100,6 +100,7 @@ class Group:
         self.clock: GroupClock = self._applying.clock
         self.sessions: SessionTable = self._applying.sessions
         self.log.rests = self._applying.pieces.rests
+        self._applying.payload = self.log.data
         self.upkeep: LogUpkeep = LogUpkeep(id, stored, self.log, self._applying, settings)
         self.reads: Reads = Reads(node, session.sender.incarnation)
         self._proposals: Proposals = Proposals()
@@ -263,7 +264,8 @@ class Group:
         command is applied. From `cluster.versions.LEVEL_LARGE_DEAD_LETTERS` on."""
         if not self.leads:
             return False
-        lent = LENT.pack(index, ITS_REST if self.log.is_elsewhere(index, start) else start, length)
+        in_rest = self.log.elsewhere(index, start)
+        lent = LENT.pack(index, start if in_rest < 0 else ITS_REST + in_rest, length)
         self.take_proposal(encode_batch(KIND_INTERNAL | BORROWS, 0, 0, 0, lent + command))
         return True
 

@@ -15,6 +15,9 @@ WHOLE has come, its pieces are forgotten, and whoever gave them gives all of the
 
 From `cluster.versions.LEVEL_PIECES` on.
 
+Of a command with several bodies, such as a transaction, everything is in the pieces, and the WHOLE is empty: then they
+are read where it is applied. From `cluster.versions.LEVEL_LARGE_DEAD_LETTERS` on.
+
 What a leader gives by itself may end in a body that stands in the log already, for it is an earlier command's. Then its
 batch says where (`BORROWS`), and its entry has the same pieces as the other one: nothing is written twice.
 
@@ -27,7 +30,7 @@ from collections.abc import Callable, Collection, Iterable
 from struct import Struct
 from typing import Final
 
-from mayfly.cluster.log.group_log import Piece
+from mayfly.cluster.log.group_log import Piece, part_of
 
 PIECE: Final = 0x10
 WHOLE: Final = 0x20
@@ -39,10 +42,10 @@ BORROWS: Final = 0x40
 KIND_MASK: Final = 0x0F
 
 LENT: Final = Struct("<QQQ")
-"""The entry that has a body, where it begins there, or ITS_REST, and its octets."""
+"""The entry that has a body, where it begins there, and its octets."""
 
-ITS_REST: Final = 0
-"""It is all that the other entry has elsewhere."""
+ITS_REST: Final = 1 << 63
+"""Added to where a body begins: counted in what the other entry has elsewhere."""
 
 PIECE_BYTES: Final = 512 * 1024
 """Of a body in one batch. A megabyte takes a disk 5 to 15 ms where a small write takes 1 or 2, and a network of
@@ -96,9 +99,9 @@ class Pieces:
     def borrow(self, index: int, entry: int, start: int, length: int) -> bool:
         """The rest of the entry at `index` is what stands in another one, which is alive (see LENT); False if that has
         no such octets."""
-        if start == ITS_REST:
-            rest = list(self.rests.get(entry, ()))
-            if not rest or sum([octets for _, _, octets in rest]) != length:
+        if start & ITS_REST:
+            rest = part_of(self.rests.get(entry, ()), start - ITS_REST, length)
+            if not rest:
                 return False
         else:
             rest = [(entry, start, length)]

@@ -83,7 +83,12 @@ class StateMachine(Protocol):
         ...
 
     def begin(self, index: int, time_ms: int, led_ms: int, data: bytes) -> None:
-        """An entry begins; `data` is its whole payload and stays readable while a message in it lives."""
+        """An entry begins; `data` is its payload, or what of that it has itself (`cluster.group.pieces`), and stays
+        readable while a message in it lives."""
+        ...
+
+    def read_on(self, data: bytes) -> None:
+        """What `begin` was given was the beginning of the entry's payload; this is all of it."""
         ...
 
     def apply(self, session: SessionKey | None, start: int, end: int) -> Sequence[object]:

@@ -4,7 +4,7 @@ HOT: compiled by mypyc where that is possible.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from mayfly.cluster.log.batch import StoredGroup
@@ -29,6 +29,19 @@ _INDEX_MASK: Final = (1 << GROUP_SHIFT) - 1
 
 Piece = tuple[int, int, int]
 """Octets of another entry's payload: its index, where they begin, how many."""
+
+
+def part_of(pieces: Sequence[Piece], start: int, length: int) -> list[Piece]:
+    """So many octets of what the pieces have together, from there on; nothing if they have less."""
+    part: list[Piece] = []
+    for index, first, size in pieces:
+        if start < size and length:
+            taken = min(size - start, length)
+            part.append((index, first + start, taken))
+            length -= taken
+        start = max(start - size, 0)
+    return [] if length else part
+
 
 EntryReader = Callable[[int, int], Entry]
 """Fetches the entry of a group from disk: `LogStore.read_entry`."""
@@ -225,16 +238,19 @@ class GroupLog:
         """The payload of an entry as far as it stands in that entry itself."""
         return self._entry(index).data
 
-    def is_elsewhere(self, index: int, start: int) -> bool:
-        """Whether the payload of an entry goes on in others from there on."""
-        return index in self.rests and start >= len(self._own_data(index))
+    def elsewhere(self, index: int, start: int) -> int:
+        """Where in what an entry has of its payload in others that begins which begins at ``start`` of the whole; -1 if
+        that stands in the entry itself."""
+        return start - len(self._own_data(index)) if index in self.rests else -1
 
     def octets(self, index: int, start: int, length: int) -> bytes:
-        """Of the payload of an entry so many octets, which stand in the entry itself or are all that stands elsewhere.
-        They are not kept: for who needs much, once."""
-        if not self.is_elsewhere(index, start):
-            return self._own_data(index)[start : start + length]
-        return b"".join([memoryview(self._own_data(at))[first : first + size] for at, first, size in self.rests[index]])
+        """Of the payload of an entry so many octets, which stand in the entry itself or all elsewhere. They are not
+        kept: for who needs much, once."""
+        own = self._own_data(index)
+        if start < len(own) or index not in self.rests:
+            return own[start : start + length]
+        rest = part_of(self.rests[index], start - len(own), length)
+        return b"".join([memoryview(self._own_data(at))[first : first + size] for at, first, size in rest])
 
     def _own_data(self, index: int) -> bytes:
         entry = self._cache.get(self.group, index)

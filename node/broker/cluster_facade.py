@@ -65,6 +65,11 @@ class ShardHandle(Protocol):
         """
         ...
 
+    def submit_in_pieces(self, command: bytes, done: OnDone | None) -> None:
+        """The same for a large one, once `Catalog.level` is LEVEL_LARGE_DEAD_LETTERS: it goes a piece at a time; what
+        is given later may overtake it."""
+        ...
+
     def acknowledge(self, queue_id: int, holder_id: int, command: bytes) -> None:
         """Give a SETTLE with the outcome ACK. It keeps its place among the commands, but may wait a few ms for others
         while the holder's prefetch leaves room for messages."""

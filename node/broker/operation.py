@@ -150,6 +150,17 @@ class ShardsStep(Request):
             self._done(self._results)
 
 
+class PiecesStep(Request):
+    """Submit a large session command to a shard, a piece at a time; answers with its result."""
+
+    def __init__(self, shard_id: int, command: bytes) -> None:
+        self._shard_id = shard_id
+        self._command = command
+
+    def start(self, cluster: ClusterFacade, done: OnDone) -> None:
+        cluster.shard(self._shard_id).submit_in_pieces(self._command, done)
+
+
 Steps = Generator[Request, Any, None]
 """What an operation's generator looks like."""
 
@@ -251,6 +262,7 @@ __all__ = [
     "LaterStep",
     "Operation",
     "OwnerStep",
+    "PiecesStep",
     "ReplyAddressStep",
     "Request",
     "RoutingTurnStep",

@@ -62,6 +62,10 @@ class CatalogMachine:
         """An entry begins."""
         self._index, self._time_ms, self._data = index, time_ms, data
 
+    def read_on(self, data: bytes) -> None:
+        """See `StateMachine`."""
+        self._data = data
+
     def apply(self, session: SessionKey | None, start: int, end: int) -> Sequence[object]:
         """Apply the commands; every one of them answers. One that can't be read is refused, the others go on.
 

@@ -18,12 +18,20 @@ from mayfly.node.shard.message import Message
 class PayloadReader(Protocol):
     """The log of a group, as far as payloads of its entries are read: see `cluster.log.group_log.GroupLog`."""
 
+    def data(self, index: int) -> bytes:
+        """The payload of an entry."""
+        ...
+
     def head(self, index: int) -> bytes:
         """The payload of an entry as far as it stands in that entry itself."""
         ...
 
+    def elsewhere(self, index: int, start: int) -> int:
+        """Not negative if that of the payload of an entry which begins there does not stand in the entry itself."""
+        ...
+
     def octets(self, index: int, start: int, length: int) -> bytes:
-        """Of the payload of an entry so many octets, which stand in the entry itself or are all that does not."""
+        """Of the payload of an entry so many octets, which stand in the entry itself or all elsewhere."""
         ...
 
 
@@ -65,22 +73,25 @@ class LargeBodies(LargeLetters):
         larger_than_bytes: int,
     ) -> None:
         """`give`: see `cluster.group.group.Group.propose_borrowing`; it may get lost."""
-        super().__init__(log.head, transfers, catalog, larger_than_bytes)
+        super().__init__(log.data, transfers, catalog, larger_than_bytes)
         self._log = log
         self._give = give
 
     def names_and_header(self, message: Message) -> tuple[bytes, bytes]:
-        """Of any message: they stand in its own entry, wherever its body is."""
-        return names_and_header_of(self._log.head(message.index), message)
+        """Of any message: they stand together, wherever its body is."""
+        if self._log.elsewhere(message.index, message.offset) < 0:
+            return names_and_header_of(self._log.head(message.index), message)
+        octets = self._log.octets(message.index, message.offset, message.key_length + message.header_length)
+        return octets[: message.key_length], octets[message.key_length :]
 
     def without_body(self, message: Message) -> commands.LetterContent:
         """Its content but for the body, which is said to be elsewhere."""
-        names, header = names_and_header_of(self._log.head(message.index), message)
+        names, header = self.names_and_header(message)
         return commands.LetterContent(names, header, b"", message.redelivered, message.body_length)
 
     def content(self, message: Message) -> commands.LetterContent:
         """As of any shard; nothing of the body is kept here."""
-        names, header = names_and_header_of(self._log.head(message.index), message)
+        names, header = self.names_and_header(message)
         body = self._log.octets(message.index, _body_at(message), message.body_length)
         return commands.LetterContent(names, header, body, message.redelivered)
 

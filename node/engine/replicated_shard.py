@@ -57,6 +57,10 @@ class ReplicatedShard:
         """See `ShardHandle.publish_in_pieces`."""
         self._host.submit_large(self.shard_id, parts, size_bytes, parts[0][0] == commands.PUBLISH_GUARDED, done)
 
+    def submit_in_pieces(self, command: bytes, done: OnDone | None) -> None:
+        """See `ShardHandle.submit_in_pieces`."""
+        self._host.submit_large(self.shard_id, [command], len(command), True, done)
+
     def entry(self, index: int) -> bytes:
         """See `ShardHandle.entry`."""
         session = self._session

@@ -86,7 +86,7 @@ class Shard:
         return True
 
     def begin(self, index: int, time_ms: int, led_ms: int, data: bytes) -> None:
-        """An entry begins. ``data`` is its whole payload: offsets of messages count from its start.
+        """An entry begins. ``data`` is its payload: offsets of messages count from its start.
 
         ``time_ms`` is shard time, ``led_ms`` lease time; what would go back stays (RULES C2).
         """
@@ -100,6 +100,10 @@ class Shard:
             state.note_pause(state.time_ms - (passed_ms - led_for_ms), state.time_ms)
         state.data = data
         state.begin_entry()
+
+    def read_on(self, data: bytes) -> None:
+        """See `StateMachine`."""
+        self._state.data = data
 
     def apply(self, session: SessionKey | None, start: int, end: int) -> list[object]:
         """Apply the commands in ``data[start:end]``, in order; the answers of those that answer, in order.

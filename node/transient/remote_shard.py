@@ -66,6 +66,10 @@ class RemoteShard:
         """See `ShardHandle.publish_in_pieces`: it has no log, and takes it whole."""
         self.publish(parts, size_bytes, done)
 
+    def submit_in_pieces(self, command: bytes, done: OnDone | None) -> None:
+        """See `ShardHandle.submit_in_pieces`: it has no log, and takes it whole."""
+        self.submit(command, done)
+
     def entry(self, index: int) -> bytes:
         """See `ShardHandle.entry`; answers for the notice that is being handled."""
         if index != self._payload_index:

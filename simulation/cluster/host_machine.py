@@ -294,6 +294,10 @@ class ChainMachine:
         self._hashed = [self.digest, index.to_bytes(8, "big"), data]
         self._keeps = False
 
+    def read_on(self, data: bytes) -> None:
+        """See `StateMachine`."""
+        self._data = data
+
     def apply(self, session: SessionKey | None, start: int, end: int) -> Sequence[object]:
         """See `StateMachine`; each command answers with (kind, first, what came of it)."""
         results: list[object] = []

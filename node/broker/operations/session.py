@@ -6,8 +6,10 @@ from typing import Any
 
 from pamqp import commands
 
+from mayfly.cluster.versions import LEVEL_LARGE_DEAD_LETTERS
 from mayfly.node.broker.confirms import Confirms
-from mayfly.node.broker.operation import AmqpError, BarrierStep, ShardsStep, Steps, known
+from mayfly.node.broker.large_publishes import TurnStep
+from mayfly.node.broker.operation import AmqpError, BarrierStep, PiecesStep, ShardsStep, Steps, known
 from mayfly.node.broker.operation_channel import OperationChannel
 from mayfly.node.broker.transaction import Transaction
 from mayfly.node.shard.results import Applied
@@ -52,9 +54,9 @@ def commit(channel: OperationChannel, method: Any, arguments: bytes) -> Steps:
         if channel.open:
             channel.publisher.send_returns(returned)
         _check_complete(transaction.can_settle(unacknowledged))
-        _all_done((yield ShardsStep(transaction.first_round(unacknowledged))))
+        yield from _commit_round(channel, transaction.first_round(unacknowledged))
         _check_complete(transaction.can_settle(unacknowledged))
-        _all_done((yield ShardsStep(transaction.second_round(unacknowledged))))
+        yield from _commit_round(channel, transaction.second_round(unacknowledged))
     finally:
         transaction.release()
     channel.client.traffic.routed += transaction.routed
@@ -64,8 +66,20 @@ def commit(channel: OperationChannel, method: Any, arguments: bytes) -> Steps:
     channel.send(commands.Tx.CommitOk())
 
 
-def _all_done(results: list[object]) -> None:
+def _commit_round(channel: OperationChannel, parts: list[tuple[int, bytes]]) -> Steps:
+    """Have the shards do their parts, all at once; those that are large behind them, in their turn, in pieces."""
+    line = channel.node.large_publishes
+    in_pieces = channel.cluster.catalog.level >= LEVEL_LARGE_DEAD_LETTERS
+    large = [(shard_id, part) for shard_id, part in parts if in_pieces and len(part) > line.body_bytes]
+    results = yield ShardsStep([part for part in parts if part not in large])
     _check_complete(all(isinstance(result, Applied) for result in results))
+    for shard_id, part in large:
+        yield TurnStep(line, shard_id, len(part))
+        try:
+            result = yield PiecesStep(shard_id, part)
+        finally:
+            line.leave(shard_id, len(part))
+        _check_complete(isinstance(result, Applied))
 
 
 def _check_complete(complete: bool) -> None:

@@ -24,6 +24,7 @@ from mayfly.cluster.group.sessions import (
     encode_batch,
 )
 from mayfly.cluster.group.state_layout import GroupStateError, decode_group_head, encode_group_head
+from mayfly.cluster.log.group_log import part_of
 from simulation.cluster.host_machine import COMMAND, KEEP, ChainMachine, encode_command, encode_large
 from tests.cluster.group.own_sessions import SETTINGS
 from tests.cluster.group.test_feeds import Nobody
@@ -258,6 +259,45 @@ def test_a_whole_that_is_not_the_last_of_its_entry_ends_its_session() -> None:
     assert sorted(it.take_released()) == [3, 4]
 
 
+def test_what_is_in_pieces_altogether_is_read_where_its_whole_is_applied() -> None:
+    it, plain = replica(), replica()
+    command = b"".join([encode_command(KEEP, 1, number) for number in (1, 2, 3)])
+    log = {index: entry(batch(index - 2, part, PIECE)) for index, part in ((3, command[:7]), (4, command[7:]))}
+    log[5] = entry(batch(3, encode_command(COMMAND, 2, 1)), batch(4, b"", WHOLE))
+    it.payload = lambda index: log[index] + command
+    for index, data in log.items():
+        it.apply(index, data)
+    plain.apply(5, entry(batch(1, encode_command(COMMAND, 2, 1)), batch(2, command)))
+    assert isinstance(it.machine, ChainMachine) and isinstance(plain.machine, ChainMachine)
+    assert it.machine.counters == plain.machine.counters == {1: 3, 2: 1}
+    assert sorted(it.state_entries()) == [3, 4, 5] and it.sessions.open_sessions() == [(1, 5)]
+
+
+def test_an_empty_whole_without_pieces_is_nothing() -> None:
+    it = replica()
+    it.apply(3, entry(batch(1, b"", WHOLE)))
+    assert isinstance(it.machine, ChainMachine) and it.machine.counters == {}
+    assert it.sessions.open_sessions() == [(1, 5)]
+
+
+def test_a_part_of_pieces() -> None:
+    pieces = [(3, 10, 5), (4, 0, 3), (6, 7, 20)]
+    assert part_of(pieces, 0, 28) == pieces
+    assert part_of(pieces, 2, 4) == [(3, 12, 3), (4, 0, 1)]
+    assert part_of(pieces, 5, 3) == [(4, 0, 3)]
+    assert part_of(pieces, 8, 20) == [(6, 7, 20)]
+    assert part_of(pieces, 9, 20) == [] and part_of((), 0, 1) == []
+
+
+def test_what_is_borrowed_may_be_a_part_of_what_stands_elsewhere() -> None:
+    it = replica()
+    applied_in_pieces(it)
+    it.apply(6, entry(borrowing(encode_large(KEEP, 1, 2, 6)[0], 5, ITS_REST + 5, 6)))
+    first, second = it.pieces.rests[5]
+    assert it.pieces.rests[6] == [(first[0], first[1] + 5, 3), (second[0], second[1], 3)]
+    assert it.pieces.held == {3: 2, 4: 2}
+
+
 def test_a_snapshot_has_the_pieces() -> None:
     it, other = replica(), replica()
     applied_in_pieces(it)
@@ -378,7 +418,7 @@ def test_what_borrows_from_an_entry_in_which_nothing_lives_is_no_command() -> No
 @pytest.mark.parametrize(
     "batches",
     [
-        (borrowing(encode_large(KEEP, 1, 2, 20)[0], 5, ITS_REST, 19),),
+        (borrowing(encode_large(KEEP, 1, 2, 20)[0], 5, ITS_REST, 21),),
         (borrowing(encode_large(KEEP, 1, 2, 20)[0], 5, ITS_REST, 20), batch(4, b"")),
         (encode_batch(KIND_INTERNAL | BORROWS, 0, 0, 0, b"short"),),
     ],

@@ -70,6 +70,9 @@ class Recorder:
         self.stamps.append((time_ms, led_ms))
         self._data, self._index = data, index
 
+    def read_on(self, data: bytes) -> None:
+        self._data = data
+
     def apply(self, session: SessionKey | None, start: int, end: int) -> Sequence[object]:
         commands = [self._data[position : position + 4] for position in range(start, end, 4)]
         if NONE in commands:

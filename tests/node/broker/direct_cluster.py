@@ -247,6 +247,10 @@ class UnreachableHandle:
         """See `ShardHandle.publish_in_pieces`: answers SESSION_LOST at once."""
         self.publish(parts, size_bytes, done)
 
+    def submit_in_pieces(self, command: bytes, done: OnDone | None) -> None:
+        """See `ShardHandle.submit_in_pieces`: answers SESSION_LOST at once."""
+        self.submit(command, done)
+
     def entry(self, index: int) -> bytes:
         """See `ShardHandle.entry`."""
         raise LookupError(f"shard {self.shard_id} cannot be reached")

@@ -66,16 +66,20 @@ class Measured(ThreeBrokers):
         self.largest_frame = max(self.largest_frame, entries + sum(len(batch) for _, batch in frame.proposals))
 
     def publish_large(self, body: bytes = BODY, exchange: str = "amq.fanout", key: str = "", **options: Any) -> None:
-        """As a client does that has everything at hand: in frames of 100 000 octets."""
-        parts = [
-            frame.marshal(commands.Basic.Publish(exchange=exchange, routing_key=key), 2),
-            frame.marshal(header.ContentHeader(0, len(body), commands.Basic.Properties(**options)), 2),
-        ]
-        parts += [
-            frame.marshal(bodies.ContentBody(body[start : start + 100_000]), 2)
-            for start in range(0, len(body), 100_000)
-        ]
-        self.publisher.send_bytes(b"".join(parts))
+        self.publisher.send_bytes(publish_bytes(2, body, exchange, key, **options))
+
+
+def publish_bytes(channel: int, body: bytes, exchange: str, key: str, **options: Any) -> bytes:
+    """As a client does that has everything at hand: in frames of 100 000 octets."""
+    parts = [
+        frame.marshal(commands.Basic.Publish(exchange=exchange, routing_key=key), channel),
+        frame.marshal(header.ContentHeader(0, len(body), commands.Basic.Properties(**options)), channel),
+    ]
+    parts += [
+        frame.marshal(bodies.ContentBody(body[start : start + 100_000]), channel)
+        for start in range(0, len(body), 100_000)
+    ]
+    return b"".join(parts)
 
 
 @pytest.fixture

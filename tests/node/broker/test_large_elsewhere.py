@@ -12,7 +12,7 @@ from mayfly.cluster.versions import LEVELS
 from mayfly.node.dead_letter import RedriveTerms
 from mayfly.node.numbers import stream_source
 from mayfly.node.shard.redrive_commands import encode_start_redrive
-from tests.node.broker.test_in_pieces import BODY, OVERHEAD_BYTES, SHARDS, Measured, shards_of_queues
+from tests.node.broker.test_in_pieces import BODY, OVERHEAD_BYTES, SHARDS, Measured, publish_bytes, shards_of_queues
 from tests.node.broker.test_large_dead_letters import Dying
 from tests.node.broker.three_brokers import start_anew
 from tests.node.conftest import Client, Delivery
@@ -154,3 +154,105 @@ def test_d6_large_messages_that_die_in_one_nodes_memory_go_to_shards_in_pieces()
     for number in range(SHARDS):
         client = brokers.nodes[2].client()
         assert [bytes(client.get(f"large{number}").body) for _ in bodies] == bodies
+
+
+class Committing(Measured):
+    """A client whose channel 3 is in tx mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.client = self.nodes[1].client()
+        self.client.open_channel(3)
+        self.client.call(3, commands.Tx.Select())
+
+    def publish(self, body: bytes, exchange: str, key: str = "") -> None:
+        self.client.send_bytes(publish_bytes(3, body, exchange, key))
+
+    def commit(self) -> None:
+        self.client.take(3)
+        self.client.send(3, commands.Tx.Commit())
+        self.run_until(lambda: [type(each) for each in self.client.take(3)] == [commands.Tx.CommitOk])
+
+    def taken(self, name: str, most: int) -> list[bytes]:
+        client = self.nodes[2].client()
+        return [bytes(client.get(name).body) for _ in range(min(client.count(name), most))]
+
+
+BIG = BODIES[1]
+COMMITTED = [BODIES[0], BIG, BODIES[2], BIG[1:], BODIES[3]]
+
+
+def test_large_messages_of_a_transaction_go_in_pieces_to_one_shard_after_the_other() -> None:
+    brokers = Committing()
+    shards = shards_of_queues(brokers, "large")
+    brokers.largest_frame = 0
+    for store in brokers.counting:
+        store.octets = store.largest_write = store.largest_entry = 0
+    for body in COMMITTED:
+        brokers.publish(body, "amq.fanout")
+    brokers.commit()
+    check_bounds(brokers)
+    octets = len(shards) * sum(map(len, COMMITTED))
+    assert octets <= max(store.octets for store in brokers.counting) <= octets + 64 * OVERHEAD_BYTES
+    for id in brokers.ids:
+        start_anew(brokers, id, LEVELS)
+    for number in range(SHARDS):
+        assert brokers.taken(f"large{number}", 9) == COMMITTED
+        assert brokers.nodes[2].client().count(f"large{number}") == 0
+
+
+def test_a_large_transaction_settles_what_it_settles() -> None:
+    brokers = Committing()
+    brokers.publish(b"first", "", "large0")
+    brokers.commit()
+    got = brokers.client.get("large0", 3, no_ack=False)
+    brokers.client.send(3, commands.Basic.Ack(delivery_tag=got.tag))
+    for body in COMMITTED:
+        brokers.publish(body, "", "large0")
+    brokers.commit()
+    brokers.client.lose()
+    assert brokers.taken("large0", 9) == COMMITTED
+
+
+@pytest.mark.parametrize("rounds", [5, 20, 40])
+@pytest.mark.parametrize("victim", [2, 3])
+def test_a_large_transaction_is_all_or_nothing_for_a_shard_though_a_node_dies_meanwhile(
+    rounds: int, victim: int
+) -> None:
+    brokers = Committing()
+    for body in COMMITTED:
+        brokers.publish(body, "amq.fanout")
+    brokers.running = False
+    brokers.client.take(3)
+    brokers.client.send(3, commands.Tx.Commit())
+    for _ in range(rounds):
+        brokers._work()
+    brokers.running = True
+    start_anew(brokers, victim, LEVELS)
+    brokers.run_until(lambda: [type(each) for each in brokers.client.take(3)] == [commands.Tx.CommitOk])
+    for number in range(SHARDS):
+        assert brokers.taken(f"large{number}", 9) == COMMITTED
+
+
+def test_d6_what_was_committed_with_others_dies_as_all_messages_do() -> None:
+    """Its body, or its names, stand in the middle of what is elsewhere."""
+    brokers = Committing()
+    terms = {"x-message-ttl": 1000, "x-dead-letter-exchange": "amq.fanout"}
+    brokers.client.declare("dying", 3, arguments=terms)
+    for body in COMMITTED:
+        brokers.publish(body, "", "dying")
+    brokers.commit()
+    brokers.largest_frame = 0
+    for store in brokers.counting:
+        store.octets = store.largest_write = store.largest_entry = 0
+    for _ in range(400):
+        if all(brokers.nodes[1].client().count(f"large{number}") == len(COMMITTED) for number in range(SHARDS)):
+            break
+        brokers.step()
+    check_bounds(brokers)
+    shards = {queue.name: queue.shard for queue in brokers.nodes[1].engine.catalog.queues()}
+    others = sum(shards[f"large{number}"] != shards["dying"] for number in range(SHARDS))
+    assert others < SHARDS
+    assert max(store.octets for store in brokers.counting) <= others * sum(map(len, COMMITTED)) + 64 * OVERHEAD_BYTES
+    for number in range(SHARDS):
+        assert brokers.taken(f"large{number}", 9) == COMMITTED

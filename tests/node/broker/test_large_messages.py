@@ -28,6 +28,9 @@ class Held:
         self.submit, self.acknowledge, self.entry = handle.submit, handle.acknowledge, handle.entry
         self._sent, self._handle = sent, handle
 
+    def submit_in_pieces(self, command: bytes, done: OnDone | None) -> None:
+        self._sent.under_way.append((self.shard_id, partial(self._handle.submit_in_pieces, command, done)))
+
     def publish(self, parts: list[bytes], size_bytes: int, done: OnDone | None) -> None:
         go = partial(self._handle.publish, parts, size_bytes, done)
         if size_bytes < len(LARGE) // 2:

@@ -68,6 +68,9 @@ class Lanes:
     def head(self, index: int) -> bytes:
         return self.driver.log[index].data
 
+    def elsewhere(self, index: int, start: int) -> int:
+        return -1
+
     def octets(self, index: int, start: int, length: int) -> bytes:
         return self.driver.log[index].data[start : start + length]
 
