@@ -187,6 +187,8 @@ class LaneTransfers:
                 continue
             if progress.waits_for_large or self._goes_in_pieces(progress, items[0]):
                 return
+            if not self._may_go_whole(progress, items, now_ms):
+                return
             command = self._encode(lane.target_queue, progress.sent + 1, items, now_ms)
             self._port.transfer(progress.target_shard, command)
             progress.sent += len(items)
@@ -209,6 +211,13 @@ class LaneTransfers:
 
     def _goes_in_pieces(self, progress: TargetProgress, message: Message) -> bool:
         return self._large is not None and self._large.has(message) and not is_transient(progress.target_shard)
+
+    def _may_go_whole(self, progress: TargetProgress, items: list[Message], now_ms: int) -> bool:
+        large = self._large
+        if large is None or not is_transient(progress.target_shard):
+            return True
+        size_bytes = sum([item.body_length for item in items if large.has(item)])
+        return not size_bytes or large.transfers.may_go_whole(size_bytes, now_ms)
 
     def _send_in_pieces(self, lane: Lane, progress: TargetProgress, item: Message, now_ms: int) -> bool:
         """Send this one, if it can go now. Nothing that goes another way follows before it has come (RULES D7)."""

@@ -4,6 +4,8 @@ They go by this node's sessions (`cluster.group.pieces`), which see to it that t
 So what follows the first to a shard need not wait until that is there: while a shard has its turn, more may go. What is
 bounded here is what their bodies take of this node's memory, and of others' patience. What is stuck, for its shard has
 no leader or no majority, does not hold up the others (RULES D8).
+
+What goes to one node's memory has no session that could cut it: it goes whole, and waits until others had their time.
 """
 
 from collections.abc import Callable
@@ -22,6 +24,10 @@ TURN_MS: Final = 100
 STUCK_MS: Final = 5_000
 """If for so long nothing of what is under way to a shard has come, it is stuck, whatever is known of a leader: one
 without a majority may not be known to have stepped down. 16 MiB take a second on a busy machine."""
+
+
+WHOLE_BYTES_PER_MS: Final = 160 * 1024
+"""What goes whole takes a node, and the one that gets it, less time than this in copying: 16 MiB has 100 ms."""
 
 
 class _Turn:
@@ -53,6 +59,7 @@ class LargeTransfers:
         self._leader_of = leader_of
         self._submit = submit
         self._now_ms = 0
+        self._next_whole_ms = 0
         self._turns: dict[int, _Turn] = {}
         """By shard. None begins beside one that is not stuck; one that was may go on beside another."""
         self._line: dict[tuple[int, int], tuple[int, int, int]] = {}
@@ -89,6 +96,13 @@ class LargeTransfers:
             done()
 
         self._submit(shard, made, sum(map(len, made)), applied)
+        return True
+
+    def may_go_whole(self, size_bytes: int, now_ms: int) -> bool:
+        """Whether something large may go to one node's memory now. If so, it must."""
+        if now_ms < self._next_whole_ms:
+            return False
+        self._next_whole_ms = now_ms + size_bytes // WHOLE_BYTES_PER_MS
         return True
 
     def _can_go(self, shard: int, size_bytes: int) -> bool:

@@ -8,6 +8,7 @@ import pytest
 from pamqp import commands
 
 from mayfly.cluster.group.pieces import PIECE_BYTES, PIECES_UNDER_WAY
+from mayfly.cluster.host.frame import Frame
 from mayfly.cluster.versions import LEVELS
 from mayfly.node.dead_letter import RedriveTerms
 from mayfly.node.numbers import stream_source
@@ -43,6 +44,12 @@ def check_bounds(brokers: Measured, ways: int = 1) -> None:
     assert max(store.largest_entry for store in brokers.counting) <= PIECE_BYTES + OVERHEAD_BYTES
     assert max(store.largest_write for store in brokers.counting) <= ways * BOUND
     assert brokers.largest_frame <= ways * BOUND
+
+
+def taken(brokers: Measured, name: str) -> list[bytes]:
+    """All that is in a queue."""
+    client = brokers.nodes[2].client()
+    return [bytes(client.get(name).body) for _ in range(client.count(name))]
 
 
 def received(brokers: Measured) -> list[int]:
@@ -173,10 +180,6 @@ class Committing(Measured):
         self.client.send(3, commands.Tx.Commit())
         self.run_until(lambda: [type(each) for each in self.client.take(3)] == [commands.Tx.CommitOk])
 
-    def taken(self, name: str, most: int) -> list[bytes]:
-        client = self.nodes[2].client()
-        return [bytes(client.get(name).body) for _ in range(min(client.count(name), most))]
-
 
 BIG = BODIES[1]
 COMMITTED = [BODIES[0], BIG, BODIES[2], BIG[1:], BODIES[3]]
@@ -197,7 +200,7 @@ def test_large_messages_of_a_transaction_go_in_pieces_to_one_shard_after_the_oth
     for id in brokers.ids:
         start_anew(brokers, id, LEVELS)
     for number in range(SHARDS):
-        assert brokers.taken(f"large{number}", 9) == COMMITTED
+        assert taken(brokers, f"large{number}") == COMMITTED
         assert brokers.nodes[2].client().count(f"large{number}") == 0
 
 
@@ -211,7 +214,7 @@ def test_a_large_transaction_settles_what_it_settles() -> None:
         brokers.publish(body, "", "large0")
     brokers.commit()
     brokers.client.lose()
-    assert brokers.taken("large0", 9) == COMMITTED
+    assert taken(brokers, "large0") == COMMITTED
 
 
 @pytest.mark.parametrize("rounds", [5, 20, 40])
@@ -231,7 +234,7 @@ def test_a_large_transaction_is_all_or_nothing_for_a_shard_though_a_node_dies_me
     start_anew(brokers, victim, LEVELS)
     brokers.run_until(lambda: [type(each) for each in brokers.client.take(3)] == [commands.Tx.CommitOk])
     for number in range(SHARDS):
-        assert brokers.taken(f"large{number}", 9) == COMMITTED
+        assert taken(brokers, f"large{number}") == COMMITTED
 
 
 def test_d6_what_was_committed_with_others_dies_as_all_messages_do() -> None:
@@ -255,4 +258,35 @@ def test_d6_what_was_committed_with_others_dies_as_all_messages_do() -> None:
     assert others < SHARDS
     assert max(store.octets for store in brokers.counting) <= others * sum(map(len, COMMITTED)) + 64 * OVERHEAD_BYTES
     for number in range(SHARDS):
-        assert brokers.taken(f"large{number}", 9) == COMMITTED
+        assert taken(brokers, f"large{number}") == COMMITTED
+
+
+def test_large_dead_letters_to_a_nodes_memory_go_one_after_the_other() -> None:
+    """Others have their time between them, for such a one is not cut."""
+    brokers = Measured()
+    host = brokers.nodes[2].client()
+    names = [f"fleeting{number}" for number in range(4)]
+    for name in names:
+        host.declare(name, durable=False)
+        host.send(1, commands.Queue.Bind(queue=name, exchange="amq.direct", routing_key="k"))
+    terms = {"x-message-ttl": 1000, "x-dead-letter-exchange": "amq.direct", "x-dead-letter-routing-key": "k"}
+    for name in ("dying", "dying as well"):
+        brokers.publisher.declare(name, arguments=terms)
+    brokers.settle()
+    brokers.publisher.take()
+    largest: list[int] = []
+
+    def watch(frame: Frame) -> None:
+        notices = [*frame.notices, *(frame.unordered.notices if frame.unordered is not None else ())]
+        largest.append(sum(len(data) for _, data in notices))
+
+    brokers.watches = watch
+    for name in ("dying", "dying as well"):
+        brokers.publish_large(BIG, "", name)
+    for _ in range(400):
+        if all(host.count(name) == 2 for name in names):
+            break
+        brokers.step()
+    assert sum(largest) >= 4 * len(BIG)
+    assert max(largest) <= len(BIG) + OVERHEAD_BYTES
+    assert all(taken(brokers, name) == [BIG, BIG] for name in names)

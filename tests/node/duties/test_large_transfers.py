@@ -2,7 +2,13 @@
 
 from collections.abc import Callable
 
-from mayfly.node.duties.large_transfers import ASKS_AGAIN_WITHIN_MS, STUCK_MS, TURN_MS, LargeTransfers
+from mayfly.node.duties.large_transfers import (
+    ASKS_AGAIN_WITHIN_MS,
+    STUCK_MS,
+    TURN_MS,
+    WHOLE_BYTES_PER_MS,
+    LargeTransfers,
+)
 from mayfly.node.duties.progress import AGAIN_MS, TargetProgress
 from mayfly.node.limits import LARGE_TRANSFERS_AHEAD_PIECES, LARGE_TRANSFERS_BYTES, MIB
 
@@ -177,3 +183,14 @@ def test_d8_what_has_no_room_beside_what_is_stuck_holds_up_nothing_smaller() -> 
     it.leaderless = {1}
     assert not it.ask(2, 20, LARGE_TRANSFERS_BYTES)
     assert it.ask(3, 30, LARGE_TRANSFERS_BYTES // 4)
+
+
+def test_what_goes_whole_to_a_nodes_memory_leaves_others_their_time() -> None:
+    it = Sessions()
+    size = 16 << 20
+    assert it.transfers.may_go_whole(size, 1_000)
+    pause_ms = size // WHOLE_BYTES_PER_MS
+    assert not it.transfers.may_go_whole(1, 1_000 + pause_ms - 1)
+    assert it.transfers.may_go_whole(size // 16, 1_000 + pause_ms)
+    assert not it.transfers.may_go_whole(1, 1_000 + pause_ms + pause_ms // 16 - 1)
+    assert it.transfers.may_go_whole(1, 1_000 + pause_ms + pause_ms // 16)
