@@ -190,6 +190,7 @@ class Applying:
         if form == WHOLE:
             rest_bytes = self.pieces.complete(session[0], index)
             if start == end and rest_bytes:
+                self.pieces.note_read(index)
                 self.machine.read_on(self.payload(index))
             return self._run(session, start, end + rest_bytes)
         if self._trace is not None:

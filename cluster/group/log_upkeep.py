@@ -52,6 +52,8 @@ class LogUpkeep:
         """The one that is made, until it is written."""
         self._release: list[int] = []
         """Entries that the next write deletes."""
+        self._read_again: list[int] = []
+        """Entries that hold nothing live, but what is read when those behind the snapshot are applied again."""
         self._offer: SnapshotOffer = SnapshotOffer()
         self._log_bytes: int = 0
         self._state_bytes: int = 0 if stored.snapshot is None else len(stored.snapshot.state)
@@ -71,6 +73,7 @@ class LogUpkeep:
         self._state_bytes = len(snapshot.data)
         self._offer.drop()
         self._release = []
+        self._read_again = []
         self._log_bytes = 0
 
     def released(self, indices: list[int]) -> None:
@@ -78,9 +81,17 @@ class LogUpkeep:
         compacted = self._log.snapshot_metadata.index
         below = [index for index in indices if index <= compacted]
         if below:
-            self._release += self._offer.hold(below)
+            self._release += self._offer.hold(self._not_read_again(below, compacted))
             for index in below:
                 self._log.release(index)
+
+    def _not_read_again(self, dead: list[int], compacted: int) -> list[int]:
+        """Those of the dead entries that can go, with a snapshot up to this index."""
+        read_at = self._applying.pieces.read_at
+        if not read_at:
+            return dead
+        self._read_again += [index for index in dead if read_at.get(index, 0) > compacted]
+        return [index for index in dead if read_at.get(index, 0) <= compacted]
 
     # ------------------------------------------------------------------ what is written
 
@@ -146,8 +157,13 @@ class LogUpkeep:
         live = set(self._applying.live_entries())
         write = GroupWrite(self._id)
         write.snapshot = StoredSnapshot(made.metadata, made.state)
-        dead = [i for i in range(self._log.first_index(), made.metadata.index + 1) if i not in live]
-        write.release = self._offer.hold(dead)
+        compacted = made.metadata.index
+        dead = [i for i in range(self._log.first_index(), compacted + 1) if i not in live]
+        if self._read_again:
+            dead += self._read_again
+            self._read_again = []
+        write.release = self._offer.hold(self._not_read_again(dead, compacted))
+        self._applying.pieces.forget_reads(compacted)
         self._log.compact(made.metadata, live)
         self._compaction = write
         self._log_bytes -= made.log_bytes

@@ -16,7 +16,8 @@ WHOLE has come, its pieces are forgotten, and whoever gave them gives all of the
 From `cluster.versions.LEVEL_PIECES` on.
 
 Of a command with several bodies, such as a transaction, everything is in the pieces, and the WHOLE is empty: then they
-are read where it is applied. From `cluster.versions.LEVEL_LARGE_DEAD_LETTERS` on.
+are read where it is applied. They stay on disk until it is in a snapshot: after a restart it is applied again. From
+`cluster.versions.LEVEL_LARGE_DEAD_LETTERS` on.
 
 What a leader gives by itself may end in a body that stands in the log already, for it is an earlier command's. Then its
 batch says where (`BORROWS`), and its entry has the same pieces as the other one: nothing is written twice.
@@ -68,6 +69,8 @@ class Pieces:
         """Entry with a WHOLE -> where the rest of its payload is."""
         self.held: dict[int, int] = {}
         """Entry -> how many pieces in it are needed."""
+        self.read_at: dict[int, int] = {}
+        """Entry with pieces -> the one where they were read to be applied: whoever applies that again needs them."""
         self._begun: dict[int, list[Piece]] = {}
         """Node -> what has come of its session's command."""
         self._fresh: list[int] = []
@@ -95,6 +98,16 @@ class Pieces:
         self.rests[index] = rest
         self._fresh.append(index)
         return sum([length for _, _, length in rest])
+
+    def note_read(self, index: int) -> None:
+        """What is elsewhere of the entry at `index` is read to be applied."""
+        for at, _, _ in self.rests[index]:
+            self.read_at[at] = index
+
+    def forget_reads(self, index: int) -> None:
+        """Nothing up to this entry will be applied again."""
+        if self.read_at:
+            self.read_at = {at: reader for at, reader in self.read_at.items() if reader > index}
 
     def borrow(self, index: int, entry: int, start: int, length: int) -> bool:
         """The rest of the entry at `index` is what stands in another one, which is alive (see LENT); False if that has
@@ -126,6 +139,7 @@ class Pieces:
         """Become what another one's `rows` say."""
         self.rests.clear()
         self.held.clear()
+        self.read_at.clear()
         self._begun.clear()
         self._fresh.clear()
         self._dead.clear()

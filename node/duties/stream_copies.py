@@ -198,10 +198,10 @@ class StreamCopies:
             if not messages:
                 return items, stream.next_offset
             for message in messages:
-                if items and self._is_large(message):
-                    return items, message.stream_offset
-                items.append(message)
                 offset = message.stream_offset + 1
+                if self._is_large(message):
+                    return (items, message.stream_offset) if items else ([message], offset)
+                items.append(message)
                 size += message.content_length
                 if size >= TRANSFER_BYTES:
                     break

@@ -5,6 +5,8 @@ from tests.bugs.bug import Bug
 _WAITING = "tests/node/broker/test_waiting_events.py::"
 _LARGE = "tests/node/broker/test_large_messages.py::"
 _LETTERS = "tests/node/broker/test_large_dead_letters.py::"
+_ELSEWHERE = "tests/node/broker/test_large_elsewhere.py::"
+_PIECES = "tests/cluster/group/test_pieces.py::"
 _TRANSFERS = "tests/node/duties/test_large_transfers.py::"
 _LANES = "tests/node/duties/test_lane_transfers.py::"
 _WRITES = "tests/cluster/host/test_pending_writes.py::"
@@ -14,6 +16,62 @@ _TURNS = "tests/node/broker/test_routing_turns.py::"
 _A_READ = _TURNS + "test_a_read_of_hostile_publishes_costs_a_bounded_number_of_steps_in_each_turn"
 
 MEMORY_BUGS = [
+    Bug(
+        "redrives two large messages with one body",
+        "node/duties/redrives.py",
+        "            if is_large and going:\n",
+        "            if is_large and len(going) > 1:\n",
+        _ELSEWHERE + "test_r1_a_large_message_is_redriven_without_its_body_written_again",
+        "Error",
+    ),
+    Bug(
+        "copies large messages of streams whole",
+        "node/duties/stream_copies.py",
+        "        return self._large is not None and self._large.has(message)\n",
+        "        return False\n",
+        _ELSEWHERE + "test_j4_large_messages_of_streams_are_copied_in_pieces",
+        "largest_entry",
+    ),
+    Bug(
+        "lets large letters out of one node's memory whole",
+        "node/transient/local_shard.py",
+        "        large = None if transfers is None else LargeLetters(",
+        "        large = None if transfers is not None else LargeLetters(",
+        _ELSEWHERE + "test_d6_large_messages_that_die_in_one_nodes_memory_go_to_shards_in_pieces",
+        "Error",
+    ),
+    Bug(
+        "gives all large letters to a node's memory at once",
+        "node/duties/large_transfers.py",
+        "        self._next_whole_ms = now_ms + size_bytes // WHOLE_BYTES_PER_MS\n",
+        "        self._next_whole_ms = now_ms\n",
+        _ELSEWHERE + "test_large_dead_letters_to_a_nodes_memory_go_one_after_the_other",
+        "assert max(largest) <= len(BIG)",
+    ),
+    Bug(
+        "gives a large transaction whole",
+        "node/broker/operations/session.py",
+        " if in_pieces and len(part) > line.body_bytes]",
+        " if in_pieces and len(part) < 0]",
+        _ELSEWHERE + "test_large_messages_of_a_transaction_go_in_pieces_to_one_shard_after_the_other",
+        "largest_entry",
+    ),
+    Bug(
+        "does not read what is in pieces altogether",
+        "cluster/group/applying.py",
+        "            if start == end and rest_bytes:\n",
+        "            if start == end and not rest_bytes:\n",
+        _PIECES + "test_what_is_in_pieces_altogether_is_read_where_its_whole_is_applied",
+        "Error",
+    ),
+    Bug(
+        "borrows what stands at the beginning of an entry's rest, wherever the body is",
+        "cluster/group/group.py",
+        "ITS_REST + in_rest, length)",
+        "ITS_REST, length)",
+        _ELSEWHERE + "test_d6_what_was_committed_with_others_dies_as_all_messages_do",
+        "assert taken(brokers",
+    ),
     Bug(
         "counts a waiting method as if it carried nothing",
         "node/broker/waiting_events.py",

@@ -173,8 +173,8 @@ STREAM_BUGS = [
     Bug(
         "copies a marker as the message that it replaces",
         "node/duties/stream_copies.py",
-        "    header = header_of(message, data)\n",
-        "    header = data[key_end:body_at]\n",
+        "            content.header = header_of(message, data)\n",
+        "",
         _CLIENTS + "test_j4_an_audit_trail_keeps_what_leaves_elsewhere_markers_among_it",
         "Error",
     ),
