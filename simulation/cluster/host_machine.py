@@ -276,7 +276,7 @@ class ChainMachine:
         self._applied = applied
         self._data = b""
         self._hashed: list[bytes] = []
-        self._keeps = False
+        self._keeps = self._is_read = False
         self._released: list[int] = []
         self._listeners: set[int] = set()
         self._echoes: list[Echo] = []
@@ -292,11 +292,14 @@ class ChainMachine:
         self._applying(index, data)
         self.index, self._data = index, data
         self._hashed = [self.digest, index.to_bytes(8, "big"), data]
-        self._keeps = False
+        self._keeps = self._is_read = False
 
     def read_on(self, data: bytes) -> None:
         """See `StateMachine`."""
+        self.bodies[self.index] = data[len(self._data) :]
         self._data = data
+        self._hashed.append(data)
+        self._is_read = True
 
     def apply(self, session: SessionKey | None, start: int, end: int) -> Sequence[object]:
         """See `StateMachine`; each command answers with (kind, first, what came of it)."""
@@ -306,6 +309,8 @@ class ChainMachine:
         while start < end:
             kind, first, second, padding = _COMMAND.unpack_from(data, start)
             start += _COMMAND.size + padding
+            if self._is_read and data[start - padding : start] != large_body(first, second, padding):
+                raise InvariantError(f"entry {self.index}: command {second} of client {first} has another body")
             if start > len(data):
                 if start != end:
                     raise InvariantError(f"entry {self.index}: a body ends at {start}, its pieces at {end}")

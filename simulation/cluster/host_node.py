@@ -225,6 +225,9 @@ class HostNode:
         if 0 < self._world.scenario.profile.piece_bytes < padding:
             client.waits_for_pieces = True
             parts = commands.encode_large(kind, client.number, number, padding)
+            if number % 2:
+                # All of it is in the pieces, and is read where it is applied.
+                parts = [b"".join(parts)]
             self.host.submit_large(group, parts, sum(map(len, parts)), True, answered)
             self._world.count("in pieces")
             return

@@ -11,6 +11,14 @@ LAST_COMMIT = "tests/cluster/store/test_last_commit.py::"
 
 LOG_BUGS = [
     Bug(
+        "gives up pieces that a restart reads again",
+        "cluster/group/log_upkeep.py",
+        "        if not read_at:\n",
+        "        if True:\n",
+        HOSTS + "test_seeds_that_find_bugs",
+        "MissingEntry",
+    ),
+    Bug(
         "tells of a commit that is not noted",
         "cluster/store/lmdb_store.py",
         "            self._tables.note_commit()\n        except (lmdb.Error, OSError) as error:\n"

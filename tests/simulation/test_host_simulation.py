@@ -215,7 +215,7 @@ def test_a_crash_of_a_full_disk_loses_nothing_that_the_state_refers_to(seed: int
 
 
 # Seeds that find one of the bugs of tests/bugs.
-@pytest.mark.parametrize("seed", [115, 127, 184, 380, 456, 663, 788, 1032])
+@pytest.mark.parametrize("seed", [9, 11, 56, 115, 127, 143, 184, 194, 255, 380, 456, 663, 788, 1032])
 def test_seeds_that_find_bugs(seed: int) -> None:
     run(seed)
 
