@@ -10,10 +10,12 @@ from pamqp.commands import Basic
 
 from mayfly.node.amqp.field_table import (
     FieldTable,
+    FieldValue,
     MalformedTableError,
     check_table,
     table_to_python,
     timestamp_to_python,
+    value_in,
 )
 from mayfly.node.content_header import (
     APP_ID,
@@ -276,12 +278,21 @@ class Content:
         octets = self.headers_bytes()
         return None if octets is None else FieldTable.of_checked(octets)
 
+    def header_value(self, name: bytes) -> FieldValue | None:
+        """The first value of that name in the headers table, or None; quick where there is none."""
+        header = self.header
+        # `in` would try first whether the name is a number.
+        if header.find(name) < 0:
+            return None
+        start, stop = property_span(header, HEADERS)
+        return None if start < 0 else value_in(header, start, stop, name)
+
     def may_have_copies(self) -> bool:
         """False if there is certainly neither a CC nor a BCC header; looks at octets, decodes nothing."""
         header = self.header
         if not header[FLAGS_AT] & (HEADERS >> 8):
             return False
-        return b"\x02CC" in header or b"\x03BCC" in header
+        return header.find(b"\x02CC") >= 0 or header.find(b"\x03BCC") >= 0
 
     def __repr__(self) -> str:
         return (

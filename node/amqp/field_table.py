@@ -389,6 +389,19 @@ def table_to_python(raw: bytes) -> dict[str, PythonValue]:
     return values
 
 
+def value_in(data: bytes, start: int, end: int, name: bytes) -> FieldValue | None:
+    """The first value of that name in data[start:end], a well-formed table with its length octets, or None; nothing
+    else of it is decoded."""
+    at = start + 4
+    while at < end:
+        value_at = at + 1 + data[at]
+        stop = _value_end(data, value_at)
+        if data[at + 1 : value_at] == name:
+            return FieldValue(data[value_at], data[value_at + 1 : stop])
+        at = stop
+    return None
+
+
 def values_in(raw: bytes) -> int:
     """How many values a well-formed table with its length octets has, those inside of tables and arrays as well; 0 for
     b""."""

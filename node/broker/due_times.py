@@ -15,7 +15,7 @@ from mayfly.node.amqp.field_table import TIMESTAMP, VOID, FieldValue, to_python
 from mayfly.node.broker.operation import AmqpError
 from mayfly.node.catalog import MAX_TTL_MS
 from mayfly.node.dead_letter.due import DELAY
-from mayfly.node.recurrence.headers import BadRecurrence, recurrence_of, says_recurrence
+from mayfly.node.recurrence.headers import BadRecurrence, recurrence_of
 from mayfly.node.shard.commands import (
     AFTER,
     AT,
@@ -28,14 +28,16 @@ from mayfly.node.shard.commands import (
 )
 
 DELIVER_AT: Final = "x-deliver-at"
-_NAMES: Final = (b"\x0cx-deliver-at", b"\x07x-delay")
+_DELIVER_AT: Final = b"x-deliver-at"
+_DELAY: Final = b"x-delay"
+_SCHEDULE: Final = b"x-schedule"
 _SECOND_MS: Final = 1000
 _SHOWN_CHARACTERS: Final = 100
 
 
 def is_delayed(content: Content) -> bool:
     """Whether a delayed exchange keeps the message for a while (RULES S1). Raises AmqpError 406 as `due_of` does."""
-    if _NAMES[1] not in content.header:
+    if content.header_value(_DELAY) is None:
         return False
     due = due_of(content, 0)
     return due is not None and due[0] == AFTER and due[1] > 0
@@ -48,19 +50,12 @@ def due_of(content: Content, now_ms: int) -> tuple[int, int] | None:
     ``now_ms``: about what time it is, 0 if that isn't known yet. Raises AmqpError 406 for a value that is not a time,
     or for one more than ten years away.
     """
-    header = content.header
-    if says_recurrence(header):
+    if content.header_value(_SCHEDULE) is not None:
         recurring = _recurring(content, now_ms)
         if recurring is not None:
             return recurring
-    may_say_when, may_say_delay = _NAMES[0] in header, _NAMES[1] in header
-    if not may_say_when and not may_say_delay:
-        return None
-    table = content.headers_table()
-    if table is None:
-        return None
-    at = table.get(DELIVER_AT) if may_say_when else None
-    delay = table.get(DELAY) if may_say_delay else None
+    at = content.header_value(_DELIVER_AT)
+    delay = content.header_value(_DELAY)
     if at is not None and delay is not None:
         raise _refused(f"{DELIVER_AT} and {DELAY} are both there: a message takes one of them")
     if delay is not None:
