@@ -364,9 +364,11 @@ class Publisher:
             route = self.routes.find_by_content(content, copies)
         # One that is mandatory and has no route now is not kept for one that may be there later.
         if may_delay and (is_change(content) or (is_delayed(content) and (route.targets or not flags & MANDATORY))):
-            waits = self.routes.find_by_content(content, copies, waits=True)
-            # What no stream takes as things are is refused now: when it is due, nobody is there to be told (J2).
-            waits.ttl_floor_ms = route.ttl_floor_ms
+            waits = route.waiting
+            if waits is None:
+                waits = route.waiting = self.routes.find_by_content(content, copies, waits=True)
+                # What no stream takes as things are is refused now: when it is due, nobody is there to be told (J2).
+                waits.ttl_floor_ms = route.ttl_floor_ms
             return waits
         return route
 

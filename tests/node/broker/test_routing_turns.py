@@ -103,7 +103,10 @@ SHAPES: dict[str, tuple[Callable[[Catalog, int], None], Callable[[int], dict[str
     ),
     "alternates": (alternates, lambda number: {"exchange": "first", "key": f"{number}"}),
     "no route": (exchanges, lambda number: {"exchange": "first", "key": f"nowhere {number}", "mandatory": True}),
-    "delayed": (delayed, lambda number: {"exchange": "first", "key": "k", "headers": {"x-delay": 1 + number % 2}}),
+    "delayed": (
+        delayed,
+        lambda number: {"exchange": "first", "key": "k", "headers": {"x-delay": 1 + number % 2, "CC": [f"{number}"]}},
+    ),
 }
 
 
