@@ -312,6 +312,13 @@ def test_s1_where_messages_wait_is_found_once_for_each_key_until_routing_changes
     assert (found[2:], waiting(world, "second")) == (["k", "k"], 3)
 
 
+def test_s1_a_value_that_reads_as_the_name_of_a_header_means_nothing(world: Any, ready: Any) -> None:
+    publish(ready, "a", headers={"note": "x-schedule-cancel"})
+    publish(ready, "b", headers={"note": "x-delay", "x-deliver-at": "never"})
+    assert ready.take() == []
+    assert (bodies(ready), waiting(world)) == (["a", "b"], 0)
+
+
 def test_s1_queues_in_the_memory_of_a_node_get_it_too(world: Any, client: Any) -> None:
     delayed(client)
     client.declare("q", exclusive=True, durable=False)
