@@ -279,20 +279,9 @@ class Content:
         return None if octets is None else FieldTable.of_checked(octets)
 
     def header_value(self, name: bytes) -> FieldValue | None:
-        """The first value of that name in the headers table, or None; quick where there is none."""
-        header = self.header
-        # `in` would try first whether the name is a number.
-        if header.find(name) < 0:
-            return None
-        start, stop = property_span(header, HEADERS)
-        return None if start < 0 else value_in(header, start, stop, name)
-
-    def may_have_copies(self) -> bool:
-        """False if there is certainly neither a CC nor a BCC header; looks at octets, decodes nothing."""
-        header = self.header
-        if not header[FLAGS_AT] & (HEADERS >> 8):
-            return False
-        return header.find(b"\x02CC") >= 0 or header.find(b"\x03BCC") >= 0
+        """The first value of that name in the headers table, or None; nothing else is decoded."""
+        start, stop = property_span(self.header, HEADERS)
+        return None if start < 0 else value_in(self.header, start, stop, name)
 
     def __repr__(self) -> str:
         return (

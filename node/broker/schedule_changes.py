@@ -26,11 +26,6 @@ _LONGEST_ID_OCTETS: Final = 255
 _SHOWN_CHARACTERS: Final = 100
 
 
-def is_change(content: Content) -> bool:
-    """Whether a publish has the header."""
-    return content.header_value(_NAME) is not None
-
-
 def digest_to_change(content: Content) -> bytes:
     """Of the message id that a publish means by the header; empty if it has none. Raises AmqpError 406 for what can be
     no message id."""
