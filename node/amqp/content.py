@@ -10,10 +10,12 @@ from pamqp.commands import Basic
 
 from mayfly.node.amqp.field_table import (
     FieldTable,
+    FieldValue,
     MalformedTableError,
     check_table,
     table_to_python,
     timestamp_to_python,
+    value_in,
 )
 from mayfly.node.content_header import (
     APP_ID,
@@ -276,12 +278,10 @@ class Content:
         octets = self.headers_bytes()
         return None if octets is None else FieldTable.of_checked(octets)
 
-    def may_have_copies(self) -> bool:
-        """False if there is certainly neither a CC nor a BCC header; looks at octets, decodes nothing."""
-        header = self.header
-        if not header[FLAGS_AT] & (HEADERS >> 8):
-            return False
-        return b"\x02CC" in header or b"\x03BCC" in header
+    def header_value(self, name: bytes) -> FieldValue | None:
+        """The first value of that name in the headers table, or None; nothing else is decoded."""
+        start, stop = property_span(self.header, HEADERS)
+        return None if start < 0 else value_in(self.header, start, stop, name)
 
     def __repr__(self) -> str:
         return (

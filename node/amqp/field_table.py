@@ -139,7 +139,7 @@ def _checked_end(data: bytes, at: int, end: int, depth: int) -> int:
     return stop
 
 
-def _value_end(data: bytes, at: int) -> int:
+def value_end(data: bytes, at: int) -> int:
     """Where the value whose tag stands at `at` ends, in data that was checked."""
     size = _SIZES.get(data[at], -1)
     if size >= 0:
@@ -207,7 +207,7 @@ class FieldValue:
         at = 4
         end = len(raw)
         while at < end:
-            stop = _value_end(raw, at)
+            stop = value_end(raw, at)
             elements.append(FieldValue(raw[at], raw[at + 1 : stop]))
             at = stop
         return elements
@@ -242,7 +242,7 @@ class FieldTable:
         while at < end:
             value_at = at + 1 + data[at]
             key = data[at + 1 : value_at].decode("utf-8", "surrogateescape")
-            at = _value_end(data, value_at)
+            at = value_end(data, value_at)
             entries.append((key, FieldValue(data[value_at], data[value_at + 1 : at])))
         return FieldTable(entries)
 
@@ -384,9 +384,22 @@ def table_to_python(raw: bytes) -> dict[str, PythonValue]:
     while at < end:
         value_at = at + 1 + raw[at]
         key = raw[at + 1 : value_at].decode("utf-8", "replace")
-        at = _value_end(raw, value_at)
+        at = value_end(raw, value_at)
         values[key] = to_python(raw[value_at], raw[value_at + 1 : at])
     return values
+
+
+def value_in(data: bytes, start: int, end: int, name: bytes) -> FieldValue | None:
+    """The first value of that name in data[start:end], a well-formed table with its length octets, or None; nothing
+    else of it is decoded."""
+    at = start + 4
+    while at < end:
+        value_at = at + 1 + data[at]
+        stop = value_end(data, value_at)
+        if data[at + 1 : value_at] == name:
+            return FieldValue(data[value_at], data[value_at + 1 : stop])
+        at = stop
+    return None
 
 
 def values_in(raw: bytes) -> int:
@@ -402,7 +415,7 @@ def _values_in(data: bytes, start: int, end: int, named: bool) -> int:
         if named:
             at += 1 + data[at]
         tag = data[at]
-        stop = _value_end(data, at)
+        stop = value_end(data, at)
         count += 1
         if tag in (TABLE, ARRAY):
             count += _values_in(data, at + 5, stop, tag == TABLE)
@@ -418,7 +431,7 @@ def types_of(raw: bytes) -> dict[str, str]:
     while at < end:
         value_at = at + 1 + raw[at]
         types[raw[at + 1 : value_at].decode("utf-8", "replace")] = TYPE_NAMES[raw[value_at]]
-        at = _value_end(raw, value_at)
+        at = value_end(raw, value_at)
     return types
 
 

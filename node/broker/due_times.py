@@ -12,10 +12,11 @@ from typing import Final
 from mayfly.node.amqp.content import Content
 from mayfly.node.amqp.errors import PRECONDITION_FAILED
 from mayfly.node.amqp.field_table import TIMESTAMP, VOID, FieldValue, to_python
+from mayfly.node.broker.meanings import DELAYED, MOMENT, RECURRENCE, TIME
 from mayfly.node.broker.operation import AmqpError
 from mayfly.node.catalog import MAX_TTL_MS
 from mayfly.node.dead_letter.due import DELAY
-from mayfly.node.recurrence.headers import BadRecurrence, recurrence_of, says_recurrence
+from mayfly.node.recurrence.headers import BadRecurrence, recurrence_of
 from mayfly.node.shard.commands import (
     AFTER,
     AT,
@@ -28,39 +29,35 @@ from mayfly.node.shard.commands import (
 )
 
 DELIVER_AT: Final = "x-deliver-at"
-_NAMES: Final = (b"\x0cx-deliver-at", b"\x07x-delay")
+_DELIVER_AT: Final = b"x-deliver-at"
+_DELAY: Final = b"x-delay"
 _SECOND_MS: Final = 1000
 _SHOWN_CHARACTERS: Final = 100
 
 
-def is_delayed(content: Content) -> bool:
+def is_delayed(content: Content, said: int) -> bool:
     """Whether a delayed exchange keeps the message for a while (RULES S1). Raises AmqpError 406 as `due_of` does."""
-    if _NAMES[1] not in content.header:
+    if not said & DELAYED:
         return False
-    due = due_of(content, 0)
+    due = due_of(content, said, 0)
     return due is not None and due[0] == AFTER and due[1] > 0
 
 
-def due_of(content: Content, now_ms: int) -> tuple[int, int] | None:
+def due_of(content: Content, said: int, now_ms: int) -> tuple[int, int] | None:
     """AFTER or AT, and ms, or RECURRING or RECURRING_ONE, and seconds, as `encode_publish_later` takes them; None for a
     message that says nothing of it.
 
-    ``now_ms``: about what time it is, 0 if that isn't known yet. Raises AmqpError 406 for a value that is not a time,
-    or for one more than ten years away.
+    ``said``: by its headers (`node.broker.meanings`). ``now_ms``: about what time it is, 0 if that isn't known yet.
+    Raises AmqpError 406 for a value that is not a time, or for one more than ten years away.
     """
-    header = content.header
-    if says_recurrence(header):
+    if not said & TIME:
+        return None
+    if said & RECURRENCE:
         recurring = _recurring(content, now_ms)
         if recurring is not None:
             return recurring
-    may_say_when, may_say_delay = _NAMES[0] in header, _NAMES[1] in header
-    if not may_say_when and not may_say_delay:
-        return None
-    table = content.headers_table()
-    if table is None:
-        return None
-    at = table.get(DELIVER_AT) if may_say_when else None
-    delay = table.get(DELAY) if may_say_delay else None
+    at = content.header_value(_DELIVER_AT) if said & MOMENT else None
+    delay = content.header_value(_DELAY) if said & DELAYED else None
     if at is not None and delay is not None:
         raise _refused(f"{DELIVER_AT} and {DELAY} are both there: a message takes one of them")
     if delay is not None:

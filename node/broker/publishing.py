@@ -22,6 +22,7 @@ from mayfly.node.broker.confirms import Confirms, PublishGroup
 from mayfly.node.broker.direct_replies import REPLY_TO_OCTETS, is_address_in
 from mayfly.node.broker.due_times import due_of, encode_content, is_delayed
 from mayfly.node.broker.large_publishes import LargePublishes, TurnStep
+from mayfly.node.broker.meanings import CHANGE, COPIES, KEPT_APART, STREAM_TTL, meanings_of
 from mayfly.node.broker.operation import AmqpError, Request, Steps, as_error
 from mayfly.node.broker.routes import Route, Routes, Target, copies_of
 from mayfly.node.broker.schedule_changes import (
@@ -29,10 +30,9 @@ from mayfly.node.broker.schedule_changes import (
     RunChanges,
     ScheduleChange,
     digest_to_change,
-    is_change,
     refused_in_transaction,
 )
-from mayfly.node.broker.stream_ttls import NO_FLOOR, RefusedTtl, says_ttl, with_ttl
+from mayfly.node.broker.stream_ttls import NO_FLOOR, RefusedTtl, with_ttl
 from mayfly.node.broker.stream_ttls import stream_ttl_ms as stream_ttl_ms_of
 from mayfly.node.broker.traffic import ChannelTraffic
 from mayfly.node.broker.transaction import OpenTransactions, Transaction
@@ -266,7 +266,8 @@ class Publisher:
         if flags & IMMEDIATE:
             raise AmqpError(540, "immediate=true")
         routes = self.routes
-        may_have_copies = content.may_have_copies()
+        said = meanings_of(content.header)
+        may_have_copies = said & COPIES != 0
         if route is None or route.by_headers or route.may_delay or route.wide_copies or may_have_copies:
             if routes.turns.is_over:
                 self.waits_for_turn = True
@@ -286,22 +287,22 @@ class Publisher:
             self._check_user(content)
         ttl_ms = self._ttl_ms_of(content)
         copies = copies_of(content) if may_have_copies else ()
-        stored = self._stored(content)
-        route = self._route_by_content(content, flags, route, copies)
+        stored = self._stored(content) if said & KEPT_APART else content
+        route = self._route_by_content(content, said, flags, route, copies)
         if route.read_only is not None:
             # Its name may be another queue's by now.
             return fresh and self._refuse(route.read_only.text, position)
         if route.uncrossed and self.transaction is None:
             self.uncrossed = route.uncrossed
             return False
-        due = due_of(content, self._cluster.now_ms) if route.schedules else None
-        digest = digest_to_change(content) if route.schedules else b""
+        due = due_of(content, said, self._cluster.now_ms) if route.schedules else None
+        digest = digest_to_change(content) if route.schedules and said & CHANGE else b""
         if digest:
             is_mandatory = flags & MANDATORY != 0
             self._change_scheduled(content, is_mandatory, position, route, runs, digest, due)
             return True
         stream_ttl_ms = NO_TTL
-        if route.ttl_floor_ms is not None and says_ttl(content.header):
+        if route.ttl_floor_ms is not None and said & STREAM_TTL:
             try:
                 stream_ttl_ms = stream_ttl_ms_of(content, route.ttl_floor_ms)
             except RefusedTtl as refused:
@@ -357,16 +358,22 @@ class Publisher:
             raise as_error(off)
         return ttl_ms
 
-    def _route_by_content(self, content: Content, flags: int, route: Route, copies: tuple[str, ...]) -> Route:
+    def _route_by_content(
+        self, content: Content, said: int, flags: int, route: Route, copies: tuple[str, ...]
+    ) -> Route:
         """Where it goes, if its headers have a say in that; `route` goes by exchange and key."""
         may_delay = route.may_delay
         if route.by_headers or copies:
             route = self.routes.find_by_content(content, copies)
         # One that is mandatory and has no route now is not kept for one that may be there later.
-        if may_delay and (is_change(content) or (is_delayed(content) and (route.targets or not flags & MANDATORY))):
-            waits = self.routes.find_by_content(content, copies, waits=True)
-            # What no stream takes as things are is refused now: when it is due, nobody is there to be told (J2).
-            waits.ttl_floor_ms = route.ttl_floor_ms
+        if may_delay and (
+            said & CHANGE or (is_delayed(content, said) and (route.targets or not flags & MANDATORY))
+        ):
+            waits = route.waiting
+            if waits is None:
+                waits = route.waiting = self.routes.find_by_content(content, copies, waits=True)
+                # What no stream takes as things are is refused now: when it is due, nobody is there to be told (J2).
+                waits.ttl_floor_ms = route.ttl_floor_ms
             return waits
         return route
 

@@ -61,6 +61,8 @@ class Route:
         self.targets: list[Target] = targets
         # Whether it leads through a delayed exchange, which keeps what has a delay (RULES S1).
         self.may_delay: bool = may_delay
+        # Where what has a delay waits, once that was asked for.
+        self.waiting: Route | None = None
         # Queues among them that have moved, and to which nothing is to be published yet (`Crossings`).
         self.uncrossed: Sequence[QueueRecord] = uncrossed
         # How many queues, if those are so many that a copy for each counts as routing does; else 0.

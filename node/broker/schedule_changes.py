@@ -21,23 +21,15 @@ from mayfly.node.shard.results import Published
 SCHEDULE_CANCEL: Final = "x-schedule-cancel"
 CANCELLED: Final = (CANCEL, 0)
 """In place of a time."""
-_NAME: Final = b"\x11x-schedule-cancel"
+_NAME: Final = b"x-schedule-cancel"
 _LONGEST_ID_OCTETS: Final = 255
 _SHOWN_CHARACTERS: Final = 100
-
-
-def is_change(content: Content) -> bool:
-    """Whether a publish seems to have the header."""
-    return _NAME in content.header
 
 
 def digest_to_change(content: Content) -> bytes:
     """Of the message id that a publish means by the header; empty if it has none. Raises AmqpError 406 for what can be
     no message id."""
-    if _NAME not in content.header:
-        return b""
-    table = content.headers_table()
-    value = None if table is None else table.get(SCHEDULE_CANCEL)
+    value = content.header_value(_NAME)
     if value is None:
         return b""
     if value.tag != LONG_STRING or not 0 < len(value.octets()) <= _LONGEST_ID_OCTETS:

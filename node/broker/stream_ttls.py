@@ -19,18 +19,12 @@ NATS_TTL: Final = "Nats-TTL"
 TTL: Final = "x-ttl"
 NO_FLOOR: Final = -1
 """The floor of a route: none of its streams says that publishes may have TTLs, or one does not."""
-_NAMES: Final = (b"\x08Nats-TTL", b"\x05x-ttl")
 _SECOND_MS: Final = 1_000
 _SHOWN_CHARACTERS: Final = 100
 
 
 class RefusedTtl(Exception):
     """Why the message is not taken."""
-
-
-def says_ttl(header: bytes) -> bool:
-    """False if a content header certainly has neither header; looks at octets, decodes nothing."""
-    return _NAMES[0] in header or _NAMES[1] in header
 
 
 def stream_ttl_ms(content: Content, floor_ms: int) -> int:
@@ -72,7 +66,7 @@ def with_ttl(header: bytes, ttl_ms: int) -> bytes:
 
 def _said(content: Content) -> tuple[str, FieldValue] | None:
     """The header that says it, and its value: `Nats-TTL` where both are there."""
-    table = content.headers_table() if says_ttl(content.header) else None
+    table = content.headers_table()
     if table is None:
         return None
     for name in (NATS_TTL, TTL):

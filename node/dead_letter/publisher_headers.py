@@ -29,7 +29,7 @@ _MARK_OCTETS: Final = b"\x12x-mayfly-published"
 
 def as_stored(header: bytes) -> bytes:
     """The content header of a message that a client publishes, as the log keeps it."""
-    if not header[FLAGS_AT] & _HAS_HEADERS or (_BCC_OCTETS not in header and _X_DEATH_OCTETS not in header):
+    if not header[FLAGS_AT] & _HAS_HEADERS or (header.find(_BCC_OCTETS) < 0 and header.find(_X_DEATH_OCTETS) < 0):
         return header
     start, stop = property_span(header, HEADERS)
     headers = FieldTable.of_checked(header[start:stop])
@@ -39,7 +39,7 @@ def as_stored(header: bytes) -> bytes:
 
 def as_shown(header: bytes) -> bytes:
     """A stored content header as receivers see it: without BCC, and without what says whose the others are."""
-    if not header[FLAGS_AT] & _HAS_HEADERS or _MARK_OCTETS not in header:
+    if not header[FLAGS_AT] & _HAS_HEADERS or header.find(_MARK_OCTETS) < 0:
         return header
     start, stop = property_span(header, HEADERS)
     headers = FieldTable.of_checked(header[start:stop])

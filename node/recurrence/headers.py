@@ -23,7 +23,6 @@ MISSED: Final = "x-schedule-missed"
 OTHER_TIMES: Final = ("x-delay", "x-deliver-at", "x-schedule-cancel")
 """Headers that say when, too: a message has one of them."""
 MOST_EVERY_S: Final = MOST_MS // 1000
-_NAME: Final = b"\x0ax-schedule"
 _EVERY: Final = "@every"
 _NONE: Final = "none"
 _ONE: Final = "one"
@@ -47,15 +46,8 @@ class Recurrence(NamedTuple):
     missed_one: bool
 
 
-def says_recurrence(header: bytes) -> bool:
-    """False if a content header certainly has no `x-schedule`; looks at octets, decodes nothing."""
-    return _NAME in header
-
-
 def recurrence_of(content: Content) -> Recurrence | None:
     """What a message's headers say; None if it does not recur. Raises BadRecurrence."""
-    if not says_recurrence(content.header):
-        return None
     table = content.headers_table()
     value = None if table is None else table.get(SCHEDULE)
     if table is None or value is None:

@@ -240,12 +240,19 @@ def encode_publish_later(
     the message itself waits there, and others are made of it, until it is cancelled or replaced under its id (S6). From
     feature level LEVEL_SCHEDULES on."""
     form, due_ms = due
+    key_length, header_length, body_length = len(exchange_and_key), len(header), len(body)
     extra = len(queue_ids) - 1
-    head = PUBLISH_LATER_HEAD.pack(
-        PUBLISH_LATER, form, len(exchange_and_key), extra, len(header), len(body), queue_ids[0], ttl_ms, due_ms
+    parts.append(
+        PUBLISH_LATER_HEAD.pack(
+            PUBLISH_LATER, form, key_length, extra, header_length, body_length, queue_ids[0], ttl_ms, due_ms
+        )
     )
-    parts += (head, pack_numbers(queue_ids[1:]), exchange_and_key, header, body)
-    return len(head) + NUMBER.size * extra + len(exchange_and_key) + len(header) + len(body)
+    if extra:
+        parts.append(pack_numbers(queue_ids[1:]))
+    parts.append(exchange_and_key)
+    parts.append(header)
+    parts.append(body)
+    return PUBLISH_LATER_HEAD.size + NUMBER.size * extra + key_length + header_length + body_length
 
 
 def encode_publish_kept(

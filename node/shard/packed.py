@@ -70,22 +70,25 @@ def numbers_of(messages: list[Message]) -> list[list[int]]:
 def pack_column(numbers: list[int]) -> object:
     """Numbers, at least one, as an int or as bytes; the same numbers always give the same."""
     least = numbers[0]
-    if numbers.count(least) == len(numbers):
+    if least == numbers[-1] and numbers.count(least) == len(numbers):
         return least
     return _column_above(numbers, 0)
 
 
 def _column_above(numbers: list[int], base: int) -> object:
     """The same of numbers that are so much above these."""
-    least = min(numbers)
-    most = max(numbers) - least
+    least = most = numbers[0]
+    for number in numbers:  # Compiled, numbers are compared here; min() and max() compare objects.
+        if number < least:
+            least = number
+        elif number > most:
+            most = number
+    most -= least
     if not most:
         return base + least
     width = 1 if most < 1 << 8 else 2 if most < 1 << 16 else 4 if most < 1 << 32 else 8
-    packed = array(_TYPES[width], [number - least for number in numbers] if least else numbers)
-    if _SWAP:
-        packed.byteswap()
-    return _HEAD.pack(base + least, width) + packed.tobytes()
+    above = [number - least for number in numbers] if least else numbers
+    return struct.pack(f"<qB{len(above)}{_TYPES[width]}", base + least, width, *above)
 
 
 def _column_of_some(column: object, size: int, there: bytearray) -> object:

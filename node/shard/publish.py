@@ -79,6 +79,12 @@ def apply_publishes(state: State, position: int, end: int) -> int:
     body_bytes = 0
     timed = 0
     further: Sequence[int] = ()
+    key_length: int
+    extra: int
+    header_length: int
+    body_length: int
+    target: int
+    ttl_ms: int
     try:
         while position < end and data[position] == PUBLISH:
             _, key_length, extra, header_length, body_length, target, ttl_ms = unpack(data, position)
@@ -335,6 +341,14 @@ def _schedule_some(state: State, position: int, end: int) -> int:
     now_ms = state.time_ms
     queues = state.queues
     scheduled = 0
+    form: int
+    key_length: int
+    extra: int
+    header_length: int
+    body_length: int
+    target: int
+    ttl_ms: int
+    asked_ms: int
     while position + _LATER_BYTES <= end and data[position] == PUBLISH_LATER and data[position + 1] <= AT:
         (
             _, form, key_length, extra, header_length, body_length, target, ttl_ms, asked_ms

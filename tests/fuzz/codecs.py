@@ -33,6 +33,7 @@ from mayfly.node.amqp.field_table import FieldTable, MalformedTableError
 from mayfly.node.amqp.methods import decode_method, method_frame
 from mayfly.node.amqp.sasl import read_response
 from mayfly.node.broker.access_counts import CONNECTIONS_OF_USER, AccessCounts
+from mayfly.node.broker.meanings import meanings_of
 from mayfly.node.catalog import Catalog
 from mayfly.node.catalog.snapshot import MalformedSnapshot
 from mayfly.node.membership.identity import MalformedIdentity, decode_identity
@@ -179,7 +180,7 @@ def header(octets: bytes) -> None:
     content.properties()
     content.expiration_bytes()
     content.headers_table()
-    content.may_have_copies()
+    meanings_of(octets)
 
 
 def method(octets: bytes) -> None:

@@ -99,7 +99,6 @@ def test_a_damaged_header_is_refused_or_harmless(properties: dict[str, Any], dat
     content = Content(b"\x00\x00", octets, b"")
     content.properties()
     content.expiration_bytes()
-    content.may_have_copies()
     table = content.headers_table()
     assert table is None or table.encode() == content.headers_bytes()
     # The two lowest bits are no properties and are not kept.
@@ -116,20 +115,6 @@ def test_names() -> None:
     assert "routing_key='key'" in repr(content_with())
     with pytest.raises(ValueError):
         short_string("x" * 256)
-
-
-@pytest.mark.parametrize(
-    "properties, expected",
-    [
-        ({}, False),
-        ({"message_id": "\x02CC"}, False),
-        ({"headers": {"a": 1}}, False),
-        ({"headers": {"CC": ["a"]}}, True),
-        ({"headers": {"BCC": ["a"], "z": 1}}, True),
-    ],
-)
-def test_copies_are_looked_for_in_the_octets(properties: dict[str, Any], expected: bool) -> None:
-    assert content_with(**properties).may_have_copies() is expected
 
 
 def test_the_expiration_is_kept_as_the_client_wrote_it() -> None:

@@ -286,6 +286,39 @@ def test_s1_a_message_through_another_exchange_waits_too(world: Any, ready: Any)
     assert bodies(ready, "direct") == []
 
 
+def test_s1_where_messages_wait_is_found_once_for_each_key_until_routing_changes(
+    world: Any, ready: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delayed(ready, "second")
+    ready.call(1, commands.Exchange.Bind(destination="later", source="amq.topic", routing_key="k"))
+    plain = Catalog.route
+    found: list[str] = []
+
+    def counted(catalog: Catalog, *args: Any, **options: Any) -> Any:
+        if options.get("waits"):
+            found.append(args[2])
+        return plain(catalog, *args, **options)
+
+    monkeypatch.setattr(Catalog, "route", counted)
+    for delay in (1000, 2000, 3000):
+        publish(ready, "m", delay, exchange="amq.topic")
+    assert (found, waiting(world)) == (["k"], 3)
+    ready.call(1, commands.Exchange.Bind(destination="second", source="amq.topic", routing_key="k"))
+    ready.call(1, commands.Exchange.Unbind(destination="later", source="amq.topic", routing_key="k"))
+    publish(ready, "m", 1000, exchange="amq.topic")
+    assert (found, waiting(world), waiting(world, "second")) == (["k", "k"], 3, 1)
+    for _ in range(2):
+        publish(ready, "m", 1000, exchange="amq.topic", headers={"CC": ["other"]})
+    assert (found[2:], waiting(world, "second")) == (["k", "k"], 3)
+
+
+def test_s1_a_value_that_reads_as_the_name_of_a_header_means_nothing(world: Any, ready: Any) -> None:
+    publish(ready, "a", headers={"note": "x-schedule-cancel"})
+    publish(ready, "b", headers={"note": "x-delay", "x-deliver-at": "never"})
+    assert ready.take() == []
+    assert (bodies(ready), waiting(world)) == (["a", "b"], 0)
+
+
 def test_s1_queues_in_the_memory_of_a_node_get_it_too(world: Any, client: Any) -> None:
     delayed(client)
     client.declare("q", exclusive=True, durable=False)

@@ -39,6 +39,7 @@ from tests.node.readings import statistics_of
 
 READ_BYTES = 256 * KIB
 """What is read of a socket in one piece."""
+KEYS = 64
 
 random = Random(14)
 
@@ -81,7 +82,8 @@ def alternates(catalog: Catalog, count: int) -> None:
 def delayed(catalog: Catalog, count: int) -> None:
     catalog.apply(DeclareExchange("/", "delayed", "x-delayed-message", arguments={"x-delayed-type": "direct"}))
     exchanges(catalog, count)
-    catalog.apply(Bind("/", "0", "exchange", "delayed", "k"))
+    catalog.apply(Bind("/", "first", "exchange", "delayed", ""))
+    catalog.apply(Bind("/", "first", "queue", "q", ""))
 
 
 def key(number: int) -> str:
@@ -103,7 +105,17 @@ SHAPES: dict[str, tuple[Callable[[Catalog, int], None], Callable[[int], dict[str
     ),
     "alternates": (alternates, lambda number: {"exchange": "first", "key": f"{number}"}),
     "no route": (exchanges, lambda number: {"exchange": "first", "key": f"nowhere {number}", "mandatory": True}),
-    "delayed": (delayed, lambda number: {"exchange": "first", "key": "k", "headers": {"x-delay": 1 + number % 2}}),
+    # Their routes are known when the first with a delay comes; where that waits is not.
+    "delayed": (
+        delayed,
+        lambda number: {
+            "exchange": "first", "key": f"{number % KEYS}", "headers": {"x-delay": 1} if number >= KEYS else None
+        },
+    ),
+    "delayed copies": (
+        delayed,
+        lambda number: {"exchange": "first", "key": "k", "headers": {"x-delay": 1 + number % 2, "CC": [f"{number}"]}},
+    ),
 }
 
 
