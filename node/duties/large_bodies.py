@@ -50,9 +50,10 @@ class LargeBodies:
         """Whether the message has one, and the cluster knows what to do with it."""
         return message.body_length > self._larger_than_bytes and self._catalog.level >= LEVEL_LARGE_DEAD_LETTERS
 
-    def names_and_header(self, message: Message) -> tuple[bytes, bytes]:
-        """Of any message: they stand in its own entry, wherever its body is."""
-        return names_and_header_of(self._log.head(message.index), message)
+    def head(self, index: int) -> bytes:
+        """The payload of an entry as far as it stands in that entry itself, as the headers of its messages do, wherever
+        their bodies are."""
+        return self._log.head(index)
 
     def without_body(self, message: Message) -> commands.LetterContent:
         """Its content but for the body, which is said to be elsewhere."""
