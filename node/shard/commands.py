@@ -679,6 +679,25 @@ def transfer_parts(source: int, lane: int, first_sequence: int, contents: Sequen
     return parts
 
 
+def encode_letters(
+    source: int, lane: int, first_sequence: int, items: Sequence[Message], contents: Sequence[bytes]
+) -> bytes:
+    """`encode_transfer` of these items of a lane, whose whole contents these are."""
+    is_marked = any([item.redelivered for item in items])
+    parts = [
+        TRANSFER_HEAD.pack(TRANSFER_MARKED if is_marked else TRANSFER, len(items), source, lane, first_sequence)
+    ]
+    for item, content in zip(items, contents, strict=True):
+        if is_marked:
+            head = MARKED_CONTENT_HEAD.pack(
+                item.redelivered, item.key_length, item.header_length, item.body_length
+            )
+        else:
+            head = CONTENT_HEAD.pack(item.key_length, item.header_length, item.body_length)
+        parts += (head, content)
+    return b"".join(parts)
+
+
 class MovedLease:
     """The lease of a queue on its way: unused for ``unused_ms``, last used ``since_ms`` ago (shard time) in the way
     ``use`` (its place among USES), still held in the shards ``guests``."""
