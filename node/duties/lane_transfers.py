@@ -254,7 +254,7 @@ class LaneTransfers:
             if item.index != index:
                 index, data = item.index, self._entry(item.index)
             places.append((item, data))
-        if any([item_kind(item) != LETTER or item.ttl_ms >= 0 for item in items]):
+        if any(item_kind(item) != LETTER or item.ttl_ms >= 0 for item in items):
             moved = [(item, content_of(data, item)) for item, data in places]
             return commands.encode_transfer_moved(self._source, queue_id, first_sequence, self._clock(now_ms), moved)
         contents = [data[item.offset : item.offset + item.content_length] for item, data in places]

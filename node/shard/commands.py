@@ -683,7 +683,7 @@ def encode_letters(
     source: int, lane: int, first_sequence: int, items: Sequence[Message], contents: Sequence[bytes]
 ) -> bytes:
     """`encode_transfer` of these items of a lane, whose whole contents these are."""
-    is_marked = any([item.redelivered for item in items])
+    is_marked = any(item.redelivered for item in items)
     parts = [
         TRANSFER_HEAD.pack(TRANSFER_MARKED if is_marked else TRANSFER, len(items), source, lane, first_sequence)
     ]

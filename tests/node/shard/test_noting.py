@@ -28,11 +28,13 @@ class Route(NamedTuple):
     """Journals for the records in turn, of shard 0 for the own one."""
     parks: Sequence[int] = ()
     """Those of the deaths, counted from 0, that are parked."""
+    most: int = 1000
+    """Of the deaths so many are decided about."""
 
     def decisions(self, driver: Driver) -> list[RouteDecision]:
         """As a ROUTE has them."""
         made = []
-        for number, death in enumerate(driver.shard.unrouted(1000)):
+        for number, death in enumerate(driver.shard.unrouted(self.most)):
             content = LetterContent(KEY, b"header %d" % number, b"")
             if number in self.parks:
                 made.append(RouteDecision(death.sequence, PARKED))
@@ -114,6 +116,20 @@ def test_r4_both_do_the_same(route: Route, mirror: bool, at_most_once: bool) -> 
         driver.lead(command)
         ends.append(state(driver))
     assert ends[0] == ends[1]
+
+
+@pytest.mark.parametrize("encode", [Route.plain, Route.noted])
+def test_r4_records_wait_behind_those_that_came_before_their_journal_was_made_here(
+    encode: Callable[[Route, Driver], bytes]
+) -> None:
+    driver = dying()
+    driver.lead(encode(Route([(3, ELSEWHERE)], most=4), driver))
+    driver.create(ELSEWHERE, is_stream=True, ttl_retroactive=True)
+    driver.lead(encode(Route([(0, ELSEWHERE)]), driver))
+    lane = driver.shard.lane(ELSEWHERE)
+    assert lane is not None and driver.ready(ELSEWHERE) == 0
+    waiting = [driver.content(item).removeprefix(KEY) for item in lane.items]
+    assert waiting == [b"header %d" % number for number in (1, 3, 1, 3, 5, 7)]
 
 
 @pytest.mark.parametrize("encode", [Route.plain, Route.noted])
