@@ -258,7 +258,7 @@ class LaneTransfers:
             moved = [(item, content_of(data, item)) for item, data in places]
             return commands.encode_transfer_moved(self._source, queue_id, first_sequence, self._clock(now_ms), moved)
         contents = [data[item.offset : item.offset + item.content_length] for item, data in places]
-        return commands.encode_letters(self._source, queue_id, first_sequence, items, contents)
+        return commands.encode_transfer(self._source, queue_id, first_sequence, items, contents)
 
     def _earlier_are_through(self, queue_id: int, manifest: int, left_ms: int, now_ms: int) -> bool:
         """Whether the queue, which left at that time of the shard's clock, can be made in its new shard: how long it

@@ -17,12 +17,11 @@ from mayfly.node.shard.commands import (
     RouteDecision,
     encode_route,
     encode_settle,
-    encode_transfer,
 )
 from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.shard import Shard
 from tests.node.readings import statistics_of
-from tests.node.shard.driver import Driver, attach, content_header, publish
+from tests.node.shard.driver import Driver, attach, content_header, encode_transfer, publish
 
 
 def content(body: str, header: bytes = b"") -> LetterContent:
