@@ -77,6 +77,9 @@ _NAMES: Final[dict[int, str]] = {
     APP_ID: "app_id",
     CLUSTER_ID: "cluster_id",
 }
+_PRESENT: Final[dict[int, list[tuple[int, int]]]] = {}
+"""Those of a header with these flags."""
+_MOST_REMEMBERED: Final = 256
 _BEFORE_EXPIRATION: Final = 0xFE00
 _LENGTH: Final = struct.Struct(">I")
 
@@ -129,9 +132,7 @@ def property_span(header: bytes, wanted: int) -> tuple[int, int]:
     if not flags & wanted:
         return -1, -1
     at = PROPERTIES_AT
-    for flag, size in _LAYOUT:
-        if not flags & flag:
-            continue
+    for flag, size in _present(flags):
         if size == _SHORT_STRING:
             stop = at + 1 + header[at]
         elif size == _TABLE:
@@ -143,6 +144,16 @@ def property_span(header: bytes, wanted: int) -> tuple[int, int]:
             return at, stop
         at = stop
     return -1, -1
+
+
+def _present(flags: int) -> list[tuple[int, int]]:
+    """Of `_LAYOUT` what headers with these flags have. Those in use are few."""
+    found = _PRESENT.get(flags)
+    if found is None:
+        if len(_PRESENT) >= _MOST_REMEMBERED:
+            _PRESENT.clear()
+        found = _PRESENT[flags] = [each for each in _LAYOUT if flags & each[0]]
+    return found
 
 
 def replace_properties(header: bytes, changes: dict[int, bytes | None]) -> bytes:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from mayfly.node.amqp.content import Content, property_span, short_string
+from mayfly.node.amqp.content import property_span, short_string
 from mayfly.node.amqp.field_table import LONG, LONG_STRING, FieldTable
 from mayfly.node.catalog import Catalog, QueueRecord
 from mayfly.node.catalog.journals import journal_fault
@@ -47,7 +47,6 @@ class JournalRecords:
         self._settings = ShardQueueSettings()
         self._reason = ""
         self._went_ms = -1
-        self._exchange_and_key = b""
         self._beginning = b""
         """Of a record, for these settings, this reason and this time."""
         self._names = b""
@@ -61,37 +60,43 @@ class JournalRecords:
         fault = journal_fault(found)
         return (None, fault) if fault else (found, "")
 
-    def record(self, death: Death, names: bytes, header: bytes) -> Content:
-        """The record: `death` is one of RECORDS, the rest the exchange and key, and the content header, of the message
-        that died; without any for a queue."""
+    def record(self, death: Death, names: bytes, header: bytes) -> bytes:
+        """The content header of the record, which has no body and goes by `exchange_and_key`: `death` is one of
+        RECORDS, the rest the exchange and key, and the content header, of the message that died; without any for a
+        queue."""
         message = death.message
-        settings, reason, went_ms = death.settings, death.reason, death.time_ms
-        if settings is not self._settings or reason != self._reason:
-            self._settings, self._reason, self._went_ms = settings, reason, -1
-            self._exchange_and_key = b"\x00" + short_string(settings.name)
+        reason, went_ms = death.reason, death.time_ms
+        if death.settings is not self._settings or reason != self._reason:
+            self._settings, self._reason, self._went_ms = death.settings, reason, -1
             self._body_length = -1
         if went_ms != self._went_ms:
             self._went_ms = went_ms
-            self._beginning = _beginning(settings, reason) + _number(_WENT, went_ms)
+            self._beginning = _beginning(self._settings, reason) + _number(_WENT, went_ms)
         if reason == RECORD_OF_QUEUE:
-            times = (
-                _number(_DUE, message.deadline_ms) + _number(_LAST_USED, message.enqueued_ms)
-                + _number(_MESSAGES, message.delivery_count)
-            )
-            return Content(self._exchange_and_key, _framed(self._beginning, times, b"", b"", b""), b"")
+            return _framed([
+                self._beginning, _number(_DUE, message.deadline_ms), _number(_LAST_USED, message.enqueued_ms),
+                _number(_MESSAGES, message.delivery_count),
+            ])  # fmt: skip
+        if message.body_length != self._body_length or names != self._names:
+            self._names, self._body_length = names, message.body_length
+            self._how = _how(self._settings, reason, names, message.body_length)
         if reason == RECORD_OF_EXPIRED and not message.recurs:
             times = _TIMES.pack(_DUE, message.deadline_ms, _ENQUEUED, message.enqueued_ms)
         else:
             # When a message that recurs was enqueued is no time at which it came, but its next one.
             times = b"" if reason != RECORD_OF_EXPIRED else _number(_DUE, message.deadline_ms)
             times += b"" if message.recurs else _number(_ENQUEUED, message.enqueued_ms)
-        if message.body_length != self._body_length or names != self._names:
-            self._names, self._body_length = names, message.body_length
-            self._how = _how(settings, reason, names, message.body_length)
+        fields = [self._beginning, times, self._how]
         start, stop = property_span(header, MESSAGE_ID)
-        known_by = _text(_MESSAGE_ID, header[start + 1 : stop]) if start >= 0 else b""
-        made = _framed(self._beginning, times, self._how, known_by, _trace_field(header))
-        return Content(self._exchange_and_key, made, b"")
+        if start >= 0:
+            fields += (_MESSAGE_ID, _LENGTH.pack(stop - start - 1), header[start + 1 : stop])
+        fields.append(_trace_field(header))
+        return _framed(fields)
+
+
+def exchange_and_key(settings: ShardQueueSettings) -> bytes:
+    """Of all records of a queue: no exchange, and its name."""
+    return b"\x00" + short_string(settings.name)
 
 
 def is_record(header: bytes) -> bool:
@@ -102,10 +107,10 @@ def is_record(header: bytes) -> bool:
     return header.startswith(_BEGINNINGS, start + _LENGTH.size)
 
 
-def _framed(beginning: bytes, times: bytes, how: bytes, known_by: bytes, trace: bytes) -> bytes:
+def _framed(fields: list[bytes]) -> bytes:
     """The content header around the fields of a record."""
-    length = len(beginning) + len(times) + len(how) + len(known_by) + len(trace)
-    return b"".join([_NO_BODY, _LENGTH.pack(length), beginning, times, how, known_by, trace])
+    table = b"".join(fields)
+    return b"".join((_NO_BODY, _LENGTH.pack(len(table)), table))
 
 
 def _how(settings: ShardQueueSettings, reason: str, names: bytes, body_length: int) -> bytes:
@@ -121,8 +126,6 @@ def _how(settings: ShardQueueSettings, reason: str, names: bytes, body_length: i
 
 def _trace_field(header: bytes) -> bytes:
     """The field with the `traceparent` in a content header, as it stands there; empty for none."""
-    if _TRACE_OCTETS not in header:
-        return b""
     start, stop = property_span(header, HEADERS)
     if start < 0:
         return b""
@@ -132,6 +135,8 @@ def _trace_field(header: bytes) -> bytes:
         value_at = start + len(_TRACE) + _LENGTH.size
         length: int = _LENGTH.unpack_from(header, start + len(_TRACE))[0]
         return header[start : value_at + length] if length <= LONGEST_TRACE_OCTETS else b""
+    if _TRACE_OCTETS not in header:
+        return b""
     value = FieldTable.of_checked(header[start - _LENGTH.size : stop]).get(TRACE)
     if value is None or value.tag != LONG_STRING:
         return b""

@@ -256,20 +256,18 @@ class LaneTransfers:
         """The command that brings these items of a lane to their queue."""
         if item_kind(items[0]) == MANIFEST:
             return self._shard.move_in(queue_id)
-        contents: list[commands.LetterContent] = []
+        places: list[tuple[Message, bytes]] = []
         index, data = -1, b""
-        are_letters = True
         for item in items:
             # Many in a row stand in the same entry.
             if item.index != index:
                 index, data = item.index, self._entry(item.index)
-            contents.append(content_of(data, item))
-            if item_kind(item) != LETTER or item.ttl_ms >= 0:
-                are_letters = False
-        if are_letters:
-            return commands.encode_transfer(self._source, queue_id, first_sequence, contents)
-        moved = list(zip(items, contents, strict=True))
-        return commands.encode_transfer_moved(self._source, queue_id, first_sequence, self._clock(now_ms), moved)
+            places.append((item, data))
+        if any(item_kind(item) != LETTER or item.ttl_ms >= 0 for item in items):
+            moved = [(item, content_of(data, item)) for item, data in places]
+            return commands.encode_transfer_moved(self._source, queue_id, first_sequence, self._clock(now_ms), moved)
+        contents = [data[item.offset : item.offset + item.content_length] for item, data in places]
+        return commands.encode_transfer(self._source, queue_id, first_sequence, items, contents)
 
     def _earlier_are_through(self, queue_id: int, manifest: int, left_ms: int, now_ms: int) -> bool:
         """Whether the queue, which left at that time of the shard's clock, can be made in its new shard: how long it

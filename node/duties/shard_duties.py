@@ -25,10 +25,11 @@ from itertools import islice
 from typing import Final
 
 from mayfly.cluster.versions import LEVEL_FAILED_DELIVERIES, LEVEL_NOTED_ROUTES
+from mayfly.node.amqp.content import Content
 from mayfly.node.catalog import QueueRecord
 from mayfly.node.dead_letter import DeadLetterRouter, decide_due
 from mayfly.node.dead_letter.death_headers import PublishedContent
-from mayfly.node.dead_letter.journal import JournalRecords
+from mayfly.node.dead_letter.journal import JournalRecords, exchange_and_key
 from mayfly.node.duties.brake_watch import BrakeWatch
 from mayfly.node.duties.contents import content_of, names_and_header_of
 from mayfly.node.duties.lane_transfers import LaneTransfers
@@ -65,14 +66,24 @@ _UNROUTABLE: Final = (commands.PARKED, commands.DROPPED_UNROUTABLE)
 class _Route:
     """Decisions as they are taken: ROUTE, or, once there is a record among them, ROUTE_NOTED if it may be."""
 
-    __slots__ = ("_decisions", "_first", "_noted", "count", "journal", "may_note", "settings")
+    __slots__ = (
+        "_decisions", "_first", "_noted", "count", "exchange_and_key", "head", "index", "journal", "may_note",
+        "settings",
+    )  # fmt: skip
 
     def __init__(self, first: int, may_note: bool) -> None:
         self.count = 0
         self.may_note = may_note
         self.settings: ShardQueueSettings | None = None
-        """Of queues whose records go to this journal: its shard, 0 for the own one, and its id."""
+        """Of the queue whose records go to..."""
         self.journal = (0, 0)
+        """...this journal: its shard, 0 for the own one, and its id; and..."""
+        self.exchange_and_key = b""
+        """...by this."""
+        self.index = -1
+        """The entry with the last message that was noted, and..."""
+        self.head = b""
+        """...what it has of that."""
         self._first = first
         self._decisions: list[commands.RouteDecision] = []
         self._noted: NotedRoute | None = None
@@ -84,14 +95,14 @@ class _Route:
         else:
             self._noted.add(decision)
 
-    def add_record(self, exchange_and_key: bytes, header: bytes) -> bool:
-        """False where it can only be a decision like others."""
+    def add_record(self, header: bytes) -> bool:
+        """A record with this content header. False where it can only be a decision like others."""
         noted = self._noted
         if noted is None:
             noted = self._noted = NotedRoute(self._first)
             for decision in self._decisions:
                 noted.add(decision)
-        if not noted.add_record(self.journal, exchange_and_key, header):
+        if not noted.add_record(self.journal, self.exchange_and_key, header):
             return False
         self.count += 1
         return True
@@ -272,19 +283,20 @@ class ShardDuties:
                 return False
             is_here = journal.shard == self.shard.shard_id and self.shard.queue(journal.id) is not None
             route.settings, route.journal = settings, (0 if is_here else journal.shard, journal.id)
-        names, header = self._names_and_header(death.message)
-        record = self._records.record(death, names, header)
-        return route.add_record(record.exchange_and_key, record.header)
+            route.exchange_and_key = exchange_and_key(settings)
+        message = death.message
+        if message.index != route.index or message.offset >= len(route.head):
+            route.index, route.head = message.index, self._head(message)
+        names, header = names_and_header_of(route.head, message)
+        return route.add_record(self._records.record(death, names, header))
 
     def _is_large(self, message: Message) -> bool:
         """Whether its body is not written again when it is routed, and goes to other shards in pieces."""
         return self._large is not None and self._large.has(message)
 
-    def _names_and_header(self, message: Message) -> tuple[bytes, bytes]:
-        """Of what is to be noted: without the body, however large."""
-        if self._large is not None:
-            return self._large.names_and_header(message)
-        return names_and_header_of(self._entry(message.index), message)
+    def _head(self, message: Message) -> bytes:
+        """Of a message's entry what has its headers: without its body if that stands elsewhere."""
+        return self._entry(message.index) if self._large is None else self._large.head(message)
 
     def _content(self, message: Message) -> commands.LetterContent:
         """The content of what is to be routed; of what is large without the body."""
@@ -335,8 +347,9 @@ class ShardDuties:
                     "parked" if outcome == commands.PARKED else "dropped",
                 )  # fmt: skip
             return commands.RouteDecision(death.sequence, outcome)
-        names, header = self._names_and_header(death.message)
-        return self._routed(death, (journal,), self._records.record(death, names, header))
+        names, header = names_and_header_of(self._head(death.message), death.message)
+        record = Content(exchange_and_key(settings), self._records.record(death, names, header), b"")
+        return self._routed(death, (journal,), record)
 
     def _tell_dropped(self, death: Death) -> None:
         if death.reason == DUE and death.queue_id not in self._dropped_told:

@@ -670,9 +670,11 @@ def add_decision(parts: list[bytes], decision: RouteDecision) -> None:
     parts += (content.exchange_and_key, content.header, content.body)
 
 
-def encode_transfer(source: int, lane: int, first_sequence: int, contents: Sequence[LetterContent]) -> bytes:
+def encode_transfer(
+    source: int, lane: int, first_sequence: int, items: Sequence[Message], contents: Sequence[bytes]
+) -> bytes:
     """TRANSFER (leader of the target shard): lane items with contiguous sequence numbers from
-    ``first_sequence`` on.
+    ``first_sequence`` on, and the whole content of each.
 
     ``lane`` is the target queue. ``source`` is unique for the life of the sending shard's state: the shard id
     of a replicated shard; a transient shard's must differ from one incarnation of its node to the next. What
@@ -681,17 +683,21 @@ def encode_transfer(source: int, lane: int, first_sequence: int, contents: Seque
     TRANSFER_MARKED where some are ``redelivered``: shards make such from feature level
     `cluster.versions.LEVEL_FAILED_DELIVERIES` on.
     """
-    return b"".join(transfer_parts(source, lane, first_sequence, contents))
+    is_marked = any(item.redelivered for item in items)
+    parts = [_transfer_head(is_marked, len(items), source, lane, first_sequence)]
+    for item, content in zip(items, contents, strict=True):
+        lengths = (item.key_length, item.header_length, item.body_length)
+        parts.append(
+            MARKED_CONTENT_HEAD.pack(item.redelivered, *lengths) if is_marked else CONTENT_HEAD.pack(*lengths)
+        )
+        parts.append(content)
+    return b"".join(parts)
 
 
 def transfer_parts(source: int, lane: int, first_sequence: int, contents: Sequence[LetterContent]) -> list[bytes]:
     """The same as several parts, the last of which is the last body."""
     is_marked = any(content.redelivered for content in contents)
-    parts = [
-        TRANSFER_HEAD.pack(
-            TRANSFER_MARKED if is_marked else TRANSFER, len(contents), source, lane, first_sequence
-        )
-    ]
+    parts = [_transfer_head(is_marked, len(contents), source, lane, first_sequence)]
     for content in contents:
         lengths = (len(content.exchange_and_key), len(content.header), len(content.body))
         if is_marked:
@@ -700,6 +706,10 @@ def transfer_parts(source: int, lane: int, first_sequence: int, contents: Sequen
             parts.append(CONTENT_HEAD.pack(*lengths))
         parts += (content.exchange_and_key, content.header, content.body)
     return parts
+
+
+def _transfer_head(is_marked: bool, count: int, source: int, lane: int, first_sequence: int) -> bytes:
+    return TRANSFER_HEAD.pack(TRANSFER_MARKED if is_marked else TRANSFER, count, source, lane, first_sequence)
 
 
 class MovedLease:

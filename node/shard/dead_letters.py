@@ -28,6 +28,10 @@ from mayfly.node.shard.state import State
 
 _REMOTE_NUMBERS: Final = 2
 
+Arrival = tuple[int, int, int, int, bool]
+"""Where in the data of the entry a content starts, how long its key, header and body are, and whether a delivery of it
+had failed before it died."""
+
 
 def apply_route(state: State, position: int, end: int) -> int:
     """Apply the ROUTE at ``position``; where it ends.
@@ -69,7 +73,7 @@ def apply_decision(state: State, position: int, end: int) -> int:
         marked = state.level >= LEVEL_FAILED_DELIVERIES and death.message.has_failed and not is_record
         # What was due has its TTL before it, what is dead has lost it (RULES S3, D4).
         ttl_ms = death.message.ttl_ms if death.reason == DUE else NO_TTL
-        content = arriving(state, offset, key_length, header_length, body_length, marked, ttl_ms)
+        content = arriving(state, (offset, key_length, header_length, body_length, marked), ttl_ms)
         move_content(state, content, targets_at, locals_, remotes, offset)
         if is_record:
             outbox.journaled += 1
@@ -101,12 +105,9 @@ def without_route(death: Death) -> int:
     return DROPPED_UNROUTABLE if drops else PARKED
 
 
-def arriving(
-    state: State, offset: int, key_length: int, header_length: int, body_length: int, has_failed: bool,
-    ttl_ms: int = NO_TTL,
-) -> Message:
-    """A dead letter as it comes, with its new content; ``has_failed``: a delivery of it, before it died. Or what was
-    due, with the TTL that it has in its queues."""
+def arriving(state: State, arrival: Arrival, ttl_ms: int = NO_TTL) -> Message:
+    """A dead letter as it comes, with its new content. Or what was due, with the TTL that it has in its queues."""
+    offset, key_length, header_length, body_length, has_failed = arrival
     return Message(
         state.index, offset, key_length, header_length, body_length, state.time_ms, NO_DEADLINE, 0, ttl_ms, 0,
         DELIVERED_ELSEWHERE if has_failed else 0,
@@ -144,10 +145,13 @@ def move_here(state: State, content: Message, target: int) -> None:
     state.retain(1)
     if _goes_after(state, queue, content):
         return
-    lane = state.outbox.lanes.get(target)
-    waits = queue.has_left or queue.returns or (lane is not None and len(lane.items) > 0)
-    if waits or not take_in(state, queue, content):
+    if _waits_before(state, queue) or not take_in(state, queue, content):
         state.outbox.put_in_lane(state.shard_id, target, _letter_to(state, queue, content))
+
+
+def _waits_before(state: State, queue: Queue) -> bool:
+    """Whether what comes for the queue has to wait in its lane: it does not take anything now, or others wait."""
+    return queue.has_left or queue.returns or queue.queue_id in state.outbox.filled
 
 
 def move_away(state: State, content: Message, target_shard: int, target: int) -> None:
@@ -158,6 +162,29 @@ def move_away(state: State, content: Message, target_shard: int, target: int) ->
         state.outbox.put_in_lane(target_shard, target, content)
     elif not _goes_after(state, queue, content):
         state.outbox.put_in_lane(target_shard, target, _letter_to(state, queue, content))
+
+
+def note_run(state: State, run: list[Arrival], target_shard: int, target: int) -> None:
+    """Records go to their journal, of this shard where there is no other (RULES R4): at least one, in order."""
+    outbox = state.outbox
+    queue = state.queues.get(target)
+    placed = 0
+    if queue is None and target_shard:
+        state.retain(len(run))
+        index, now_ms = state.index, state.time_ms
+        outbox.put_run_in_lane(target_shard, target, [
+            Message(index, offset, key_length, header_length, body_length, now_ms, NO_DEADLINE, 0)
+            for offset, key_length, header_length, body_length, _ in run
+        ])  # fmt: skip
+        placed = len(run)
+    elif queue is not None and not target_shard and not _waits_before(state, queue):
+        placed = take_in_run(state, queue, run)
+    for arrival in run[placed:]:
+        if target_shard:
+            move_away(state, arriving(state, arrival), target_shard, target)
+        else:
+            move_here(state, arriving(state, arrival), target)
+    outbox.journaled += len(run)
 
 
 def _letter_to(state: State, queue: Queue, content: Message) -> Message:
@@ -205,6 +232,30 @@ def take_in(state: State, queue: Queue, content: Message) -> bool:
     return True
 
 
+def take_in_run(state: State, queue: Queue, run: list[Arrival]) -> int:
+    """`take_in` for one after the other, of at least one, until one is refused; how many it took. They refer to the
+    entry from here on."""
+    stream = queue.stream
+    if stream is None or not stream.takes_as_they_are or queue.refuses:
+        taken = 0
+        for arrival in run:
+            if not take_in(state, queue, arriving(state, arrival)):
+                break
+            state.retain(1)
+            taken += 1
+        return taken
+    index, now_ms = state.index, state.time_ms
+    deadline_ms = queue.deadline_ms(now_ms, NO_TTL)
+    queue.ready.own_end().extend([
+        Message(index, offset, key_length, header_length, body_length, now_ms, deadline_ms, stream_offset)
+        for stream_offset, (offset, key_length, header_length, body_length, _) in enumerate(run, stream.next_offset)
+    ])  # fmt: skip
+    state.touch(queue)
+    body_bytes = sum([arrival[3] for arrival in run])
+    state.count_run(queue, queue.ready, len(run), body_bytes, len(run) if deadline_ms >= 0 else 0)
+    return len(run)
+
+
 def apply_transfer(state: State, position: int, end: int) -> int:
     """Apply the TRANSFER or TRANSFER_MARKED at ``position``; where it ends.
 
@@ -217,22 +268,24 @@ def apply_transfer(state: State, position: int, end: int) -> int:
     head = MARKED_CONTENT_HEAD if kind == TRANSFER_MARKED else CONTENT_HEAD
     if first_sequence == 0:
         raise ShardError("TRANSFER from sequence 0")
-    contents: list[Message] = []
+    # The shard that they come from may have been told the level before this one.
+    knows_failures = state.level >= LEVEL_FAILED_DELIVERIES
+    head_bytes = head.size
+    run: list[Arrival] = []
     for _ in range(count):
-        if position + head.size > end:
+        if position + head_bytes > end:
             raise ShardError(f"TRANSFER is cut off at {position}")
         if kind == TRANSFER_MARKED:
             mark, key_length, header_length, body_length = MARKED_CONTENT_HEAD.unpack_from(data, position)
-            # The shard that it comes from may have been told the level before this one.
-            has_failed = mark != 0 and state.level >= LEVEL_FAILED_DELIVERIES
+            has_failed = mark != 0 and knows_failures
         else:
             has_failed = False
             key_length, header_length, body_length = CONTENT_HEAD.unpack_from(data, position)
-        offset = position + head.size
+        offset = position + head_bytes
         position = offset + key_length + header_length + body_length
         if position > end:
             raise ShardError(f"TRANSFER reaches to {position}, its batch to {end}")
-        contents.append(arriving(state, offset, key_length, header_length, body_length, has_failed))
+        run.append((offset, key_length, header_length, body_length, has_failed))
     queue = state.queues.get(lane)
     if queue is None:
         state.transfers_lost += count
@@ -246,15 +299,10 @@ def apply_transfer(state: State, position: int, end: int) -> int:
         return position
     repeats = min(highest + 1 - first_sequence, count)
     queue.duplicates += repeats
-    taken = 0
     if queue.is_mirror:
         lose(state, queue, source, highest, count - repeats)
         return position
-    for content in contents[repeats:]:
-        if not take_in(state, queue, content):
-            break
-        state.retain(1)
-        taken += 1
+    taken = take_in_run(state, queue, run[repeats:]) if repeats < count else 0
     if taken:
         queue.note_received(source, highest + taken)
     return position
@@ -273,9 +321,9 @@ def settled(state: State, lane_id: int, up_to: int) -> None:
     lane = state.outbox.lanes.get(lane_id)
     if lane is None:
         return
-    while lane.items and lane.first_sequence <= up_to:
-        state.release(state.outbox.take_from_lane(lane).index, 1)
-        state.outbox.settled += 1
+    leaving = state.outbox.take_up_to(lane, up_to)
+    state.release_all(leaving)
+    state.outbox.settled += len(leaving)
     queue = state.queues.get(lane_id)
     if queue is not None and queue.has_left and queue.has_waiting():
         # There is room in the lane again.

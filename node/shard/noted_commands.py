@@ -1,7 +1,7 @@
 """ROUTE_NOTED as bytes: where deaths go of which some are to be noted in journals (RULES R4). HOT.
 
 What ROUTE says of a record anew each time is said once here: which journals there are. A record has no body, goes to
-one of them, and its sequence is the next one.
+one of them, and its sequence is the next one. It comes behind what else the command brings.
 """
 
 from collections.abc import Sequence

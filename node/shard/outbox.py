@@ -193,6 +193,26 @@ class Outbox:
         self.in_lanes += 1
         self.filled[target_queue] = lane
 
+    def put_run_in_lane(self, target_shard: int, target_queue: int, contents: list[Message]) -> None:
+        """`put_in_lane` for at least one."""
+        lane = self.lane(target_shard, target_queue)
+        lane.items.extend(contents)
+        self.in_lanes += len(contents)
+        self.filled[target_queue] = lane
+
+    def take_up_to(self, lane: Lane, up_to: int) -> list[Message]:
+        """The first items of a lane leave it, up to this sequence."""
+        items = lane.items
+        count = max(0, min(up_to + 1 - lane.first_sequence, len(items)))
+        if lane.digests:
+            return [self.take_from_lane(lane) for _ in range(count)]
+        leaving = [items.popleft() for _ in range(count)]
+        lane.first_sequence += count
+        self.in_lanes -= count
+        if count and not items:
+            del self.filled[lane.target_queue]
+        return leaving
+
     def take_from_lane(self, lane: Lane) -> Message:
         """The first item of a lane leaves it."""
         item = lane.items.popleft()

@@ -97,7 +97,7 @@ def apply_publishes(state: State, position: int, end: int) -> int:
                 _refuse_mirrors(state, further)
             if target != queue_id:
                 if queue is not None:
-                    _count(state, queue, line, messages, body_bytes, timed)
+                    state.count_run(queue, line, messages, body_bytes, timed)
                 elif queue_id >= 0:
                     state.missing_targets += messages
                 messages = body_bytes = timed = 0
@@ -159,25 +159,10 @@ def apply_publishes(state: State, position: int, end: int) -> int:
         raise ShardError(f"PUBLISH at {position} is cut off") from None
     finally:
         if queue is not None:
-            _count(state, queue, line, messages, body_bytes, timed)
+            state.count_run(queue, line, messages, body_bytes, timed)
         else:
             state.missing_targets += messages
     return position
-
-
-def _count(state: State, queue: Queue, line: Line, messages: int, body_bytes: int, timed: int) -> None:
-    """A run of messages was put at the end of this queue, in this line."""
-    line.timed += timed
-    line.grown()
-    queue.ready_bytes += body_bytes
-    queue.enqueued += messages
-    if queue.stream is not None:
-        queue.stream.next_offset += messages
-    state.applied_messages += messages
-    state.expiry_budget += messages
-    state.delivery_budget += messages
-    state.delivery_bytes += body_bytes
-    state.retain(messages)
 
 
 def _to_further_queues(
@@ -329,7 +314,7 @@ def _apply_kept(state: State, position: int, end: int) -> int:
         position = stop
     if queue is not None and messages:
         state.touch(queue)
-        _count(state, queue, queue.ready, messages, body_bytes, timed)
+        state.count_run(queue, queue.ready, messages, body_bytes, timed)
     return position
 
 

@@ -12,7 +12,7 @@ from mayfly.node.shard.effects import ConsumerCancelled, ConsumerMoved, Deliver
 from mayfly.node.shard.errors import BrokenInvariant
 from mayfly.node.shard.expiry_lag import ExpiryLag
 from mayfly.node.shard.lease import DECLARED
-from mayfly.node.shard.line import PIECE
+from mayfly.node.shard.line import PIECE, Line
 from mayfly.node.shard.message import NO_MARKER, NO_TTL, Message
 from mayfly.node.shard.message_id import digest_at
 from mayfly.node.shard.orphans import AllOrphans
@@ -395,3 +395,17 @@ class State:
         self.delivery_budget += 1
         self.delivery_bytes += message.body_length
         self.touch(queue)
+
+    def count_run(self, queue: Queue, line: Line, messages: int, body_bytes: int, timed: int) -> None:
+        """So many of the current entry were put at the end of this line of the queue, which the caller touches."""
+        line.timed += timed
+        line.grown()
+        queue.ready_bytes += body_bytes
+        queue.enqueued += messages
+        if queue.stream is not None:
+            queue.stream.next_offset += messages
+        self.applied_messages += messages
+        self.expiry_budget += messages
+        self.delivery_budget += messages
+        self.delivery_bytes += body_bytes
+        self.retain(messages)

@@ -118,6 +118,11 @@ class Stream:
         ttl_ms = said_ttl_ms(data, content.offset + content.key_length, content.header_length)
         return ttl_ms if ttl_ms == NO_TTL else max(ttl_ms, self.marker_ttl_ms)
 
+    @property
+    def takes_as_they_are(self) -> bool:
+        """Whether nothing is read from what comes from other queues, neither keys nor TTLs."""
+        return self.keys is None and not self.honours_ttls
+
     def first_offset(self, line: Line) -> int:
         """The offset of the first message that is there; ``next_offset`` where there is none."""
         return line.items[line.head].stream_offset if line.head < len(line.items) else self.next_offset

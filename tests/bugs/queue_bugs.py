@@ -154,7 +154,7 @@ QUEUE_BUGS = [
     Bug(
         "lets a later dead letter overtake those that wait",
         "node/shard/dead_letters.py",
-        "if waits or not take_in(state, queue, content):",
+        "if _waits_before(state, queue) or not take_in(state, queue, content):",
         "if not take_in(state, queue, content):",
         "tests/node/shard/test_length_limits.py::test_d8_a_full_target_in_the_same_shard_gets_a_lane",
         "assert",
@@ -658,6 +658,23 @@ QUEUE_BUGS = [
         " and death.message.has_failed and not is_record",
         " and death.message.has_failed",
         "tests/node/shard/test_journal.py::test_r4_a_record_arrives_in_the_journal_and_lets_go_of_the_message",
+        "assert",
+    ),
+    Bug(
+        "lets a record overtake what waits for the journal",
+        "node/shard/dead_letters.py",
+        "elif queue is not None and not target_shard and not _waits_before(state, queue):",
+        "elif queue is not None and not target_shard:",
+        "tests/node/shard/test_noting.py::"
+        "test_r4_records_wait_behind_those_that_came_before_their_journal_was_made_here",
+        "assert",
+    ),
+    Bug(
+        "keeps an entry of which a stream took nothing",
+        "node/shard/dead_letters.py",
+        "take_in_run(state, queue, run[repeats:]) if repeats < count else 0",
+        "take_in_run(state, queue, run[repeats:])",
+        "tests/node/shard/test_dead_letters.py::test_d6_what_comes_to_a_stream_together_is_as_one_after_the_other",
         "assert",
     ),
     Bug(

@@ -409,7 +409,7 @@ def lane(world: World, n: int) -> None:
 
 def sources(world: World, n: int) -> None:
     for shard in range(n):
-        world.lead(world.c.encode_transfer(100 + shard, BIG, 1, [world.c.LetterContent(b"\0\1k", b"h", b"body")]))
+        world.lead(*world.c.transfer_parts(100 + shard, BIG, 1, [world.c.LetterContent(b"\0\1k", b"h", b"body")]))
 
 
 BURDENS: list[Burden] = [
@@ -818,13 +818,13 @@ def note_elsewhere(world: World) -> Callable[[], object]:
 @act("TRANSFER")
 def transfer(world: World) -> Callable[[], object]:
     content = world.c.LetterContent(b"\0\1k", b"h", b"body")
-    return by_leader(world, world.c.encode_transfer(99, BIG, 1, [content]))
+    return by_leader(world, b"".join(world.c.transfer_parts(99, BIG, 1, [content])))
 
 
 @act("TRANSFER_MARKED")
 def transfer_marked(world: World) -> Callable[[], object]:
     content = world.c.LetterContent(b"\0\1k", b"h", b"body", redelivered=True)
-    return by_leader(world, world.c.encode_transfer(99, BIG, 1, [content]))
+    return by_leader(world, b"".join(world.c.transfer_parts(99, BIG, 1, [content])))
 
 
 @act("CROSS")

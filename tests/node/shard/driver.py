@@ -236,3 +236,10 @@ def encode_prefetch(queue_id: int, consumer_id: int, prefetch: int) -> bytes:
     """PREFETCH, which shards obey and no node gives: from now on so many unsettled messages for this consumer, 0 is no
     limit. No answer."""
     return commands.PREFETCH_HEAD.pack(commands.PREFETCH, prefetch, queue_id, consumer_id)
+
+
+def encode_transfer(
+    source: int, lane: int, first_sequence: int, contents: Sequence[commands.LetterContent]
+) -> bytes:
+    """A TRANSFER of contents that are in no log."""
+    return b"".join(commands.transfer_parts(source, lane, first_sequence, contents))

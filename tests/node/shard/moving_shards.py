@@ -12,7 +12,7 @@ from mayfly.node.shard.outbox import LETTER, MANIFEST, Lane, item_kind
 from mayfly.node.shard.settings import ShardQueueSettings
 from mayfly.node.shard.shard import Shard
 from tests.node.shard.declared import check_declared
-from tests.node.shard.driver import A, Batch, Close, Entry, content_header
+from tests.node.shard.driver import A, Batch, Close, Entry, content_header, encode_transfer
 
 KEY = b"\x00\x01k"
 HEADER = content_header(b"")
@@ -145,7 +145,7 @@ class MovingShards:
         contents = [(item, shard.content(item)) for item in items]
         if all(item_kind(item) == LETTER for item in items):
             only = [content for _, content in contents]
-            return [(target, commands.encode_transfer(source, lane.target_queue, wanted, only))]
+            return [(target, encode_transfer(source, lane.target_queue, wanted, only))]
         now_ms = self.now_ms + shard.ahead_ms
         return [(target, commands.encode_transfer_moved(source, lane.target_queue, wanted, now_ms, contents))]
 

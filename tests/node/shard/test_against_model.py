@@ -19,7 +19,15 @@ from mayfly.node.shard.settings import ShardQueueSettings, encode_terms
 from mayfly.node.shard.shard import Shard
 from tests.node.amqp.headers import build_header
 from tests.node.readings import statistics_of
-from tests.node.shard.driver import Batch, Close, Entry, encode_prefetch, encode_settle_up_to, update_queue
+from tests.node.shard.driver import (
+    Batch,
+    Close,
+    Entry,
+    encode_prefetch,
+    encode_settle_up_to,
+    encode_transfer,
+    update_queue,
+)
 from tests.node.shard.model import Model
 from tests.node.shard.model_queue import Item, priority_in
 
@@ -484,7 +492,7 @@ class Run:
         bodies = [self.new_body() for _ in range(count)]
         self.model.transfer(source, lane, first, bodies, marked and self.model.level >= 5)
         contents = [LetterContent(KEY, header_of(body), body.encode(), marked) for body in bodies]
-        return (None, commands.encode_transfer(source, lane, first, contents))
+        return (None, encode_transfer(source, lane, first, contents))
 
     def do_settled(self, wanted: list[object], lane: int, up_to: int) -> Batch:
         self.model.outbox.settled(lane, up_to)

@@ -10,7 +10,7 @@ from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.message import Message
 from mayfly.node.shard.outbox import LETTER, PUBLISHED, as_item
 from tests.node.readings import statistics_of
-from tests.node.shard.driver import A, Driver, content_header
+from tests.node.shard.driver import A, Driver, content_header, encode_transfer
 
 KEY = b"\0\1q"
 BODY = bytes(100)
@@ -77,8 +77,8 @@ def moved(kind: int = PUBLISHED) -> bytes:
 @pytest.mark.parametrize(
     "batch",
     [
-        commands.encode_transfer(4, 1, 1, [letter()]),
-        commands.encode_transfer(4, 1, 1, [letter(redelivered=True)]),
+        encode_transfer(4, 1, 1, [letter()]),
+        encode_transfer(4, 1, 1, [letter(redelivered=True)]),
         moved(),
         moved(LETTER),
     ],
@@ -129,9 +129,9 @@ def test_a_route_says_how_long_a_body_is_that_is_elsewhere() -> None:
         (route(1, count=2), len(BODY), len(BODY)),
         (route(1) + route(1), len(BODY), len(BODY)),
         (commands.encode_guard(1) + route(1), len(BODY), len(BODY)),
-        (commands.encode_transfer(4, 1, 1, [letter(), letter()]), len(BODY), len(BODY)),
-        (commands.encode_transfer(4, 1, 1, [letter()]), len(BODY), len(BODY) + 1),
-        (commands.encode_transfer(4, 1, 1, []), 0, 1),
+        (encode_transfer(4, 1, 1, [letter(), letter()]), len(BODY), len(BODY)),
+        (encode_transfer(4, 1, 1, [letter()]), len(BODY), len(BODY) + 1),
+        (encode_transfer(4, 1, 1, []), 0, 1),
         (moved(), len(BODY), len(BODY) - 1),
         (moved(), len(BODY) + 1, len(BODY) + 1),
     ],

@@ -14,15 +14,26 @@ from mayfly.cluster.group.sessions import (
     encode_batch,
 )
 from mayfly.cluster.group.state_machine import BadCommand
+from mayfly.node.duties.contents import content_of
 from mayfly.node.shard import commands
 from mayfly.node.shard.commands import ACK, LetterContent, RouteDecision
 from mayfly.node.shard.errors import BrokenInvariant, ShardError
+from mayfly.node.shard.message import Message
 from mayfly.node.shard.packing import pack_numbers, pack_signed, unpack_numbers, unpack_signed
 from mayfly.node.shard.settings import ShardQueueSettings, decode_settings, encode_settings, encode_terms
 from mayfly.node.shard.shard import Shard
 from tests.cluster.group.own_sessions import told_by_replica
 from tests.node.readings import statistics_of
-from tests.node.shard.driver import A, Driver, attach, encode_prefetch, encode_settle_up_to, publish, update_queue
+from tests.node.shard.driver import (
+    A,
+    Driver,
+    attach,
+    encode_prefetch,
+    encode_settle_up_to,
+    encode_transfer,
+    publish,
+    update_queue,
+)
 from tests.node.shard.test_schedules import later
 from tests.node.shard.test_stream_ttls import kept
 
@@ -47,7 +58,7 @@ EVERY = {
     "prefetch": encode_prefetch(1, 5, 1),
     "expire queue": commands.encode_expire_queue(1, 1),
     "route": commands.encode_route([RouteDecision(1, 0, [2], [(7, 70)], LetterContent(b"k", b"h", b"b"))]),
-    "transfer": commands.encode_transfer(5, 1, 1, [LetterContent(b"k", b"h", b"b")]),
+    "transfer": encode_transfer(5, 1, 1, [LetterContent(b"k", b"h", b"b")]),
     "settled": commands.encode_settled(70, 1),
     "lane closed": commands.encode_lane_closed(70),
     "forget": commands.encode_forget_deleted([1]),
@@ -136,7 +147,7 @@ def test_bad_batches_settles_and_settings() -> None:
         commands.TERMS_HEAD.pack(commands.UPDATE_QUEUES, 3, 1) + b"abc" + commands.NUMBER.pack(1),
         commands.TERMS_HEAD.pack(commands.UPDATE_QUEUES, 3, 2) + b"abc" + commands.NUMBER.pack(1),
         commands.encode_update_queues(encode_terms(ShardQueueSettings(overflow="other")), (1,)),
-        commands.encode_transfer(5, 1, 0, []),
+        encode_transfer(5, 1, 0, []),
     ):
         before = driver.shard.digest()
         with pytest.raises(ShardError):
@@ -271,3 +282,16 @@ def test_a_contradiction_in_what_a_shard_knows_is_no_bad_command() -> None:
     with pytest.raises(BrokenInvariant, match="released 1 times too often"):
         applying.apply(2, header + encode_batch(KIND_INTERNAL, 0, 0, 0, commands.encode_purge(1)))
     assert not issubclass(BrokenInvariant, BadCommand)
+
+
+@pytest.mark.parametrize("acquired", [(0, 0, 0), (0, -1, 2)])
+def test_a_transfer_of_whole_contents_is_that_of_their_parts(acquired: tuple[int, ...]) -> None:
+    """Of letters that were delivered before and of others."""
+    data = bytes(range(200))
+    items = [
+        Message(1, 10 * number, number, 3 + number, 5 * number, 0, -1, 0, acquired_count=each)
+        for number, each in enumerate(acquired)
+    ]
+    whole = [data[item.offset : item.offset + item.content_length] for item in items]
+    parts = commands.transfer_parts(7, 8, 9, [content_of(data, item) for item in items])
+    assert commands.encode_transfer(7, 8, 9, items, whole) == b"".join(parts)

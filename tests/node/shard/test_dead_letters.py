@@ -1,6 +1,10 @@
 """The outbox: deaths, routing, lanes, transfers (RULES D)."""
 
+from typing import Any
+
 import pytest
+from pamqp.commands import Basic
+from pamqp.header import ContentHeader
 
 from mayfly.node.shard import commands
 from mayfly.node.shard.commands import (
@@ -13,12 +17,11 @@ from mayfly.node.shard.commands import (
     RouteDecision,
     encode_route,
     encode_settle,
-    encode_transfer,
 )
 from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.shard import Shard
 from tests.node.readings import statistics_of
-from tests.node.shard.driver import Driver, attach, content_header, publish
+from tests.node.shard.driver import Driver, attach, content_header, encode_transfer, publish
 
 
 def content(body: str, header: bytes = b"") -> LetterContent:
@@ -198,6 +201,38 @@ def test_d6_transfers_arrive_once_and_in_order() -> None:
     statistics = statistics_of(driver.shard)
     assert (statistics.duplicates, statistics.refused_transfers) == (6, 2)
     assert list(driver.shard.live_entries()) == []
+
+
+@pytest.mark.parametrize("settings", [
+    {}, {"message_ttl_ms": 500}, {"key_index": True}, {"honours_ttls": True}, {"max_length_bytes": 3},
+])  # fmt: skip
+def test_d6_what_comes_to_a_stream_together_is_as_one_after_the_other(settings: dict[str, Any]) -> None:
+    """Repeats among it, which leave nothing behind, and a TTL that the stream may honour (RULES J2)."""
+    ends = []
+    said = ContentHeader(0, 1, Basic.Properties(headers={"x-ttl": 300})).marshal()
+    contents = [content(str(number), said if number % 2 else b"") for number in range(6)]
+    for batches in ([(1, 4), (3, 6), (1, 6)], [(number, number) for number in (1, 2, 3, 4, 4, 5, 6, 1)]):
+        driver = Driver()
+        driver.create(1, is_stream=True, ttl_retroactive=True, **settings)
+        entries = []
+        for first, last in batches:
+            driver.lead(encode_transfer(5, 1, first, contents[first - 1 : last]))
+            entries.append(driver.index)
+        queue = driver.shard.queue(1)
+        assert queue is not None and queue.stream is not None
+        messages = queue.ready.live()
+        assert set(driver.shard.live_entries()) == {message.index for message in messages}
+        assert entries[-1] not in driver.shard.live_entries()
+        rows = [
+            (driver.content(each), each.enqueued_ms, each.deadline_ms, each.ttl_ms, each.stream_offset, each.priority)
+            for each in messages
+        ]
+        twin = Shard(3, 1)
+        twin.restore(driver.shard.snapshot())
+        assert twin.snapshot() == driver.shard.snapshot()
+        ends.append((rows, queue.stream.next_offset, queue.ready_bytes, queue.enqueued, queue.next_due_ms()))
+    assert ends[0] == ends[1]
+    assert ends[0][1] == 6
 
 
 def test_d9_the_targets_own_ttl_applies() -> None:

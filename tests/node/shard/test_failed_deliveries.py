@@ -20,7 +20,17 @@ from mayfly.node.shard.packed import COLUMNS, COLUMNS_WITHOUT_ACQUIRED
 from mayfly.node.shard.settings import ShardQueueSettings
 from mayfly.node.shard.shard import Shard
 from tests.node.duties.test_dead_letter_duties import Leader
-from tests.node.shard.driver import A, Close, Driver, attach, content_header, encode_settle_up_to, publish, update_queue
+from tests.node.shard.driver import (
+    A,
+    Close,
+    Driver,
+    attach,
+    content_header,
+    encode_settle_up_to,
+    encode_transfer,
+    publish,
+    update_queue,
+)
 from tests.node.shard.test_dead_letters import routed
 from tests.node.shard.test_snapshot import everything
 
@@ -133,7 +143,7 @@ def test_q1_a_dead_letter_of_a_failed_delivery_is_redelivered(outcomes: list[int
     (lane,) = driver.shard.lanes()
     content = content_of(driver.log[lane.items[0].index].data, lane.items[0])
     plain = commands.LetterContent(b"\x00\x01k", content_header(b"plain"), b"plain")
-    transfer = commands.encode_transfer(4, 1, 1, [content, plain])
+    transfer = encode_transfer(4, 1, 1, [content, plain])
     assert transfer[0] == (commands.TRANSFER_MARKED if marked else commands.TRANSFER)
     other = driver_at(level)
     other.lead(transfer)
@@ -206,7 +216,7 @@ def test_c1_a_mark_does_not_count_before_the_shard_that_it_comes_to_is_told() ->
     """RULES C1, D6: the shard that it comes from may be told first."""
     driver = driver_at(BELOW)
     letter = commands.LetterContent(b"\x00\x01k", content_header(b"x"), b"x", True)
-    driver.lead(commands.encode_transfer(4, 1, 1, [letter]))
+    driver.lead(encode_transfer(4, 1, 1, [letter]))
     other = Shard(3, 1)
     other.restore(driver.shard.snapshot())
     driver.lead(RAISE)

@@ -15,7 +15,6 @@ from mayfly.node.shard.commands import (
     encode_guard,
     encode_route,
     encode_settle,
-    encode_transfer,
 )
 from mayfly.node.shard.consumers import NO_WINDOW, Holder
 from mayfly.node.shard.errors import ShardError
@@ -24,7 +23,7 @@ from mayfly.node.shard.room import Room
 from mayfly.node.shard.settings import ShardQueueSettings, decode_settings, encode_settings
 from mayfly.node.shard.shard import Shard
 from tests.node.readings import statistics_of
-from tests.node.shard.driver import A, Driver, attach, content_header, noop, publish, update_queue
+from tests.node.shard.driver import A, Driver, attach, content_header, encode_transfer, noop, publish, update_queue
 
 SOURCE = 8
 REJECT = {"overflow": "reject-publish"}

@@ -7,7 +7,7 @@ import pytest
 
 from mayfly.cluster.versions import LEVEL_HIGHEST
 from mayfly.node.shard import commands
-from mayfly.node.shard.commands import AFTER, LetterContent, encode_guard, encode_route, encode_transfer
+from mayfly.node.shard.commands import AFTER, LetterContent, encode_guard, encode_route
 from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.message import Message
 from mayfly.node.shard.outbox import LETTER, PUBLISHED, as_item
@@ -15,7 +15,7 @@ from mayfly.node.shard.redrive import Place
 from mayfly.node.shard.redrive_commands import Redriven, encode_redrive, encode_start_redrive
 from mayfly.node.shard.results import Applied, Published, RedriveState, Refused
 from tests.node.readings import statistics_of
-from tests.node.shard.driver import Driver, attach, publish
+from tests.node.shard.driver import Driver, attach, encode_transfer, publish
 from tests.node.shard.test_dead_letters import content, routed
 from tests.node.shard.test_redrives import queue_of
 from tests.node.shard.test_stream_copies import ORIGIN, OTHER, copies, header

@@ -27,7 +27,7 @@ from mayfly.node.shard.room import ANY_ROOM, NO_ROOM
 from mayfly.node.shard.settings import ShardQueueSettings, encode_terms
 from mayfly.node.shard.shard import Shard
 from tests.node.amqp.headers import build_header
-from tests.node.shard.driver import A, B, Close, Driver
+from tests.node.shard.driver import A, B, Close, Driver, encode_transfer
 from tests.node.shard.moving_shards import HEADER, KEY, MovingShards
 from tests.node.shard.test_rescheduling import change, later
 
@@ -462,7 +462,7 @@ def test_all_that_brings_items_of_a_lane_says_whose_they_are() -> None:
     kinds = {command[0] for _, command in shards.sent}
     assert kinds == {commands.MOVE_IN, commands.TRANSFER_MOVED}
     assert {commands.transferred(command) for _, command in shards.sent} == {(1, Q)}
-    letter = commands.encode_transfer(1, Q, 99, [LetterContent(KEY, HEADER, b"late")])
+    letter = encode_transfer(1, Q, 99, [LetterContent(KEY, HEADER, b"late")])
     assert commands.transferred(letter) == (1, Q)
     assert commands.transferred(commands.encode_drop_queue(Q)) is None
 

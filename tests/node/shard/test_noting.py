@@ -28,11 +28,13 @@ class Route(NamedTuple):
     """Journals for the records in turn, of shard 0 for the own one."""
     parks: Sequence[int] = ()
     """Those of the deaths, counted from 0, that are parked."""
+    most: int = 1000
+    """Of the deaths so many are decided about."""
 
     def decisions(self, driver: Driver) -> list[RouteDecision]:
         """As a ROUTE has them."""
         made = []
-        for number, death in enumerate(driver.shard.unrouted(1000)):
+        for number, death in enumerate(driver.shard.unrouted(self.most)):
             content = LetterContent(KEY, b"header %d" % number, b"")
             if number in self.parks:
                 made.append(RouteDecision(death.sequence, PARKED))
@@ -117,6 +119,20 @@ def test_r4_both_do_the_same(route: Route, mirror: bool, at_most_once: bool) -> 
 
 
 @pytest.mark.parametrize("encode", [Route.plain, Route.noted])
+def test_r4_records_wait_behind_those_that_came_before_their_journal_was_made_here(
+    encode: Callable[[Route, Driver], bytes]
+) -> None:
+    driver = dying()
+    driver.lead(encode(Route([(3, ELSEWHERE)], most=4), driver))
+    driver.create(ELSEWHERE, is_stream=True, ttl_retroactive=True)
+    driver.lead(encode(Route([(0, ELSEWHERE)]), driver))
+    lane = driver.shard.lane(ELSEWHERE)
+    assert lane is not None and driver.ready(ELSEWHERE) == 0
+    waiting = [driver.content(item).removeprefix(KEY) for item in lane.items]
+    assert waiting == [b"header %d" % number for number in (1, 3, 1, 3, 5, 7)]
+
+
+@pytest.mark.parametrize("encode", [Route.plain, Route.noted])
 def test_r4_behind_a_gap_it_is_refused(encode: Callable[[Route, Driver], bytes]) -> None:
     driver = dying()
     driver.shard.unrouted(1)
@@ -139,6 +155,22 @@ def test_r4_a_record_is_never_redelivered() -> None:
     assert not any(item.redelivered for item in lane.items)
 
 
+def test_r4_records_come_behind_the_letters_of_their_command_and_in_order() -> None:
+    driver = dying()
+    route = NotedRoute(1)
+    for number, death in enumerate(driver.shard.unrouted(1000)):
+        content = LetterContent(KEY, b"%d" % number, b"")
+        if death.reason in RECORDS:
+            route.add_record((0, HERE), KEY, content.header)
+        else:
+            route.add(RouteDecision(death.sequence, ROUTED, [HERE], (), content))
+    driver.lead(route.encoded())
+    stream = driver.shard.queue(HERE)
+    assert stream is not None
+    come = [int(driver.content(message).removeprefix(KEY)) for message in stream.ready.live()]
+    assert come == [*range(0, 12, 2), *range(1, 12, 2)]
+
+
 def test_what_is_cut_off_is_refused_and_what_stood_before_it_counts() -> None:
     whole = Route([(0, HERE), (OTHER_SHARD, ELSEWHERE)])
     length = len(whole.noted(dying()))
@@ -147,7 +179,13 @@ def test_what_is_cut_off_is_refused_and_what_stood_before_it_counts() -> None:
         before = len(driver.shard.unrouted(1000))
         with pytest.raises(ShardError):
             driver.lead(whole.noted(driver)[:-cut])
-        assert len(driver.shard.unrouted(1000)) <= before
+        left = len(driver.shard.unrouted(1000))
+        assert left <= before
+        stream, lane = driver.shard.queue(HERE), driver.shard.lane(ELSEWHERE)
+        assert stream is not None
+        noted = stream.ready_count() + (0 if lane is None else len(lane.items))
+        assert noted + driver.ready(DEAD) == before - left
+        assert statistics_of(driver.shard).journaled == noted
 
 
 def test_a_journal_that_is_not_among_those_named_is_refused() -> None:

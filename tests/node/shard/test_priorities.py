@@ -16,7 +16,7 @@ from mayfly.node.shard.settings import (
 from mayfly.node.shard.shard import Shard
 from mayfly.node.shard.waiting import WaitingIndex
 from tests.node.amqp.headers import build_header
-from tests.node.shard.driver import B, Driver, attach, update_queue
+from tests.node.shard.driver import B, Driver, attach, encode_transfer, update_queue
 
 
 def header(priority: int | None, **properties: object) -> bytes:
@@ -174,7 +174,7 @@ def test_d9_dead_letters_have_their_priority() -> None:
     content = LetterContent(b"\x03dlx\x01k", header(4), b"dead")
     driver.lead(commands.encode_route([commands.RouteDecision(1, commands.ROUTED, [2], [], content)]))
     others = [LetterContent(b"\x00\x01k", header(n), str(n).encode()) for n in (3, 5)]
-    driver.lead(commands.encode_transfer(9, 2, 1, others))
+    driver.lead(encode_transfer(9, 2, 1, others))
     assert driver.drain(2) == ["5", "dead", "3"]
 
 
