@@ -163,8 +163,8 @@ LEVEL_PIECES: Final = 8
 state is of version 2."""
 
 LEVEL_LARGE_DEAD_LETTERS: Final = 9
-"""Shards take ROUTE and TRANSFER from the sessions of nodes, so that a large dead letter is in their logs in pieces; what
-is in pieces altogether is read where it is applied."""
+"""Shards take ROUTE and TRANSFER from the sessions of nodes, so that a large dead letter is in their logs in
+pieces; what is in pieces altogether is read where it is applied."""
 
 LEVEL_BRAKES: Final = 9
 """Queues may have a brake (RULES R5): the catalog takes the arguments and policy keys for it, and shards are told of

@@ -22,17 +22,17 @@ BOUND = PIECES_UNDER_WAY * PIECE_BYTES + OVERHEAD_BYTES
 BODIES = [random.Random(number).randbytes(size) for number, size in ((2, 9), (3, 3 * PIECE_BYTES), (4, 5), (5, 6))]
 
 
-def stream_of(brokers: Measured, client: Client, name: str, most: int) -> list[bytes]:
+def stream_of(brokers: Measured, client: Client, name: str, most: int) -> list[Delivery]:
     """What is in a stream, from its first message on."""
     client.send(7, commands.Channel.Open())
     client.send(7, commands.Basic.Qos(prefetch_count=2 * most))
     client.send(7, commands.Basic.Consume(queue=name, consumer_tag="r", arguments={"x-stream-offset": "first"}))
-    found: list[bytes] = []
+    found: list[Delivery] = []
     for _ in range(400):
         if len(found) >= most:
             break
         brokers.step()
-        found += [bytes(each.body) for each in client.take(7) if isinstance(each, Delivery)]
+        found += [each for each in client.take(7) if isinstance(each, Delivery)]
     client.send(7, commands.Channel.Close(reply_code=200, reply_text="", class_id=0, method_id=0))
     brokers.settle()
     client.take(7)
@@ -140,7 +140,8 @@ def test_j4_large_messages_of_streams_are_copied_in_pieces(victim: int, mirror: 
     if not victim:
         check_bounds(brokers, 2)
     for number in range(SHARDS * 2):
-        assert stream_of(brokers, brokers.nodes[2].client(), f"copy{number}", len(bodies)) == bodies
+        copies = stream_of(brokers, brokers.nodes[2].client(), f"copy{number}", len(bodies))
+        assert [bytes(each.body) for each in copies] == bodies
 
 
 def test_d6_large_messages_that_die_in_one_nodes_memory_go_to_shards_in_pieces() -> None:
@@ -240,8 +241,9 @@ def test_a_large_transaction_is_all_or_nothing_for_a_shard_though_a_node_dies_me
 def test_d6_what_was_committed_with_others_dies_as_all_messages_do() -> None:
     """Its body, or its names, stand in the middle of what is elsewhere."""
     brokers = Committing()
-    terms = {"x-message-ttl": 1000, "x-dead-letter-exchange": "amq.fanout"}
+    terms = {"x-message-ttl": 1000, "x-dead-letter-exchange": "amq.fanout", "x-journal": "notes"}
     brokers.client.declare("dying", 3, arguments=terms)
+    brokers.client.declare("notes", 3, arguments={"x-queue-type": "stream"})
     for body in COMMITTED:
         brokers.publish(body, "", "dying")
     brokers.commit()
@@ -259,6 +261,9 @@ def test_d6_what_was_committed_with_others_dies_as_all_messages_do() -> None:
     assert max(store.octets for store in brokers.counting) <= others * sum(map(len, COMMITTED)) + 64 * OVERHEAD_BYTES
     for number in range(SHARDS):
         assert taken(brokers, f"large{number}") == COMMITTED
+    notes = stream_of(brokers, brokers.nodes[2].client(), "notes", len(COMMITTED))
+    assert [note.properties.headers["body-bytes"] for note in notes] == [len(body) for body in COMMITTED]
+    assert {note.properties.headers["routing-key"] for note in notes} == {"dying"}
 
 
 def test_large_dead_letters_to_a_nodes_memory_go_one_after_the_other() -> None:
