@@ -82,7 +82,9 @@ class Group:
         random: Callable[[int], int],
         traces: Traces = NO_TRACES,
         rebuild: Rebuild | None = None,
+        vouched: tuple[int, int] = (0, 0),
     ) -> None:
+        """`vouched`: term and index of the last entry of a log of this node's that is gone (see `raft.config`)."""
         id, node = session.group, session.node
         self.id: int = id
         self.rebuild: Rebuild | None = rebuild
@@ -136,6 +138,7 @@ class Group:
                 disable_proposal_forwarding=True,
                 step_down_on_removal=True,
                 trace=traces.detail,
+                given_up=vouched,
             )
         )
 
@@ -170,6 +173,11 @@ class Group:
     def hard_state(self) -> HardState:
         """Term and vote, and what is known to be committed, as written last."""
         return self._hard_state
+
+    @property
+    def vouched(self) -> tuple[int, int]:
+        """Term and index of the last entry that this node ever said it has."""
+        return self.raw.raft.raft_log.vouched
 
     @property
     def committed(self) -> int:
