@@ -54,7 +54,8 @@ def _place(variant: int) -> Place:
     cluster.run_until(cluster.settled)
     group = 1 + variant // 2 % 2
     another = next(id for id in cluster.members if id not in cluster.plan[group])
-    place = Place(cluster, group, *cluster.plan[group], another)
+    leader, second, third = cluster.plan[group]
+    place = Place(cluster, group, leader, second, third, another)
     place.work(1 + variant)
     return place
 
