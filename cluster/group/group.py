@@ -82,9 +82,7 @@ class Group:
         random: Callable[[int], int],
         traces: Traces = NO_TRACES,
         rebuild: Rebuild | None = None,
-        vouched: tuple[int, int] = (0, 0),
     ) -> None:
-        """`vouched`: term and index of the last entry of a log of this node's that is gone (see `raft.config`)."""
         id, node = session.group, session.node
         self.id: int = id
         self.rebuild: Rebuild | None = rebuild
@@ -138,7 +136,7 @@ class Group:
                 disable_proposal_forwarding=True,
                 step_down_on_removal=True,
                 trace=traces.detail,
-                given_up=vouched,
+                given_up=stored.given_up,
             )
         )
 
@@ -177,7 +175,7 @@ class Group:
     @property
     def vouched(self) -> tuple[int, int]:
         """Term and index of the last entry that this node ever said it has."""
-        return self.raw.raft.raft_log.vouched
+        return self.raw.vouched
 
     @property
     def committed(self) -> int:

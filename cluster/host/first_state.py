@@ -29,15 +29,14 @@ def given_up(group: int, promised: HardState, vouched: tuple[int, int]) -> Group
     return write
 
 
-def nothing_left(stored: StoredGroup | None) -> tuple[StoredGroup, tuple[int, int]]:
-    """What a replica begins with of which at most a word is stored, and what it `vouched` for then: the log is gone,
-    or was never there."""
+def nothing_left(stored: StoredGroup | None) -> StoredGroup:
+    """What a replica begins with of which at most a word is stored: the log is gone, or was never there."""
     if stored is None:
-        return StoredGroup(HardState(), None, [], []), (0, 0)
+        return StoredGroup(HardState(), None, [], [])
     nothing = StoredGroup(HardState(stored.hard_state.term, stored.hard_state.vote, 0), None, [], [])
-    if stored.snapshot is None:
-        return nothing, (0, 0)
-    return nothing, (stored.snapshot.metadata.term, stored.snapshot.metadata.index)
+    if stored.snapshot is not None:
+        nothing.given_up = (stored.snapshot.metadata.term, stored.snapshot.metadata.index)
+    return nothing
 
 
 def is_given_up(stored: StoredGroup) -> bool:

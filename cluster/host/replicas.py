@@ -124,27 +124,24 @@ class Replicas:
     def _open(self, id: int, first: WriteBatch) -> None:
         """Begin a replica with nothing, which waits to be sent a snapshot. What this node promised stays (Raft 5.2),
         and what it had said that it has: it was counted for what is committed (5.4.1)."""
-        nothing, vouched = nothing_left(self._promised.pop(id, None))
+        nothing = nothing_left(self._promised.pop(id, None))
         if self._leadership.is_everywhere(id):
             self.sessions[id].is_told_by_replica()
             self._open_session(id)
-        self._take_up(id, nothing, None, first, vouched)
+        self._take_up(id, nothing, None, first)
 
     def _open_session(self, id: int) -> None:
         """By its first batch, which is empty."""
         self.sessions[id].give([b""], 0, False, None, True)
         self._has_work(id)
 
-    def _take_up(
-        self, id: int, known: StoredGroup, rebuild: Rebuild | None, first: WriteBatch,
-        vouched: tuple[int, int] = (0, 0),
-    ) -> None:  # fmt: skip
+    def _take_up(self, id: int, known: StoredGroup, rebuild: Rebuild | None, first: WriteBatch) -> None:
         parts = self._parts
         machine = parts.machine(id)
         log = GroupLog(id, parts.reader, parts.cache)
         group = Group(
             self.sessions[id], known, log, machine, self._settings.group, parts.random,
-            Traces(parts.trace, self._detail_of(id)), rebuild, vouched,
+            Traces(parts.trace, self._detail_of(id)), rebuild,
         )  # fmt: skip
         live = set(group.state_entries())
         orphans = [index for index in known.retained if index not in live]

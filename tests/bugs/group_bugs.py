@@ -289,8 +289,8 @@ GROUP_BUGS = [
     Bug(
         "elects as if it had never had what it gave up",
         "cluster/host/first_state.py",
-        "return nothing, (stored.snapshot.metadata.term, stored.snapshot.metadata.index)",
-        "return nothing, (0, 0)",
+        "nothing.given_up = (stored.snapshot.metadata.term, stored.snapshot.metadata.index)",
+        "nothing.given_up = (0, 0)",
         FEEDING + "test_a_replica_that_was_given_up_and_came_again_elects_nobody_who_lacks_what_it_had",
         ".leads",
     ),
