@@ -72,11 +72,10 @@ Has(n, end) ==
     /\ has' = [has EXCEPT ![n] = end]
     /\ UNCHANGED <<log, committed, heard, words, vote, given, proposed, applied, left>>
 
-(* Commit: a leader has counted, by the members that it knows. *)
+(* Commit: a leader has counted, by the members that it knows. One that was deposed may count late what is older. *)
 Commits(n, at, knows) ==
     /\ Decides(Holders(at), ConfAt(knows))
-    /\ at > committed
-    /\ committed' = at
+    /\ committed' = IF at > committed THEN at ELSE committed
     /\ UNCHANGED <<log, has, heard, words, vote, given, proposed, applied, left>>
 
 (* What becomes of the members by a change: one step by itself, several at once through a joint configuration. *)
