@@ -137,6 +137,7 @@ class Group:
                 disable_proposal_forwarding=True,
                 step_down_on_removal=True,
                 trace=traces.detail,
+                given_up=stored.given_up,
             )
         )
 
@@ -171,6 +172,11 @@ class Group:
     def hard_state(self) -> HardState:
         """Term and vote, and what is known to be committed, as written last."""
         return self._hard_state
+
+    @property
+    def vouched(self) -> tuple[int, int]:
+        """Term and index of the last entry that this node ever said it has."""
+        return self.raw.vouched
 
     @property
     def committed(self) -> int:

@@ -18,14 +18,25 @@ def bootstrap(first: ConfState, write: GroupWrite) -> StoredGroup:
     return StoredGroup(hard_state, snapshot, [], [])
 
 
-def given_up(group: int, promised: HardState) -> GroupWrite:
-    """What is stored of a replica that is given up: nothing but its term and vote, which bind this node should it ever
-    vote in the group again (Raft 5.2)."""
+def given_up(group: int, promised: HardState, vouched: tuple[int, int]) -> GroupWrite:
+    """What is stored of a replica that is given up: nothing but its term and vote (Raft 5.2), and term and index of the
+    last entry that it `vouched` for (5.4.1): they bind this node should it ever vote in the group again."""
     write = GroupWrite(group)
     write.install = True
-    write.snapshot = StoredSnapshot(SnapshotMetadata(BOOTSTRAP_INDEX, BOOTSTRAP_TERM, ConfState()), b"")
+    term, index = max(vouched, (BOOTSTRAP_TERM, BOOTSTRAP_INDEX))
+    write.snapshot = StoredSnapshot(SnapshotMetadata(index, term, ConfState()), b"")
     write.hard_state = HardState(promised.term, promised.vote, BOOTSTRAP_INDEX)
     return write
+
+
+def nothing_left(stored: StoredGroup | None) -> StoredGroup:
+    """What a replica begins with of which at most a word is stored: the log is gone, or was never there."""
+    if stored is None:
+        return StoredGroup(HardState(), None, [], [])
+    nothing = StoredGroup(HardState(stored.hard_state.term, stored.hard_state.vote, 0), None, [], [])
+    if stored.snapshot is not None:
+        nothing.given_up = (stored.snapshot.metadata.term, stored.snapshot.metadata.index)
+    return nothing
 
 
 def is_given_up(stored: StoredGroup) -> bool:

@@ -12,14 +12,21 @@ from typing import Final
 from mayfly.cluster.group.group import Group, Traces
 from mayfly.cluster.group.own_session import OwnSession
 from mayfly.cluster.group.rebuilding import Rebuild
-from mayfly.cluster.host.first_state import bootstrap, founding_members, given_up, is_given_up, set_aside
+from mayfly.cluster.host.first_state import (
+    bootstrap,
+    founding_members,
+    given_up,
+    is_given_up,
+    nothing_left,
+    set_aside,
+)
 from mayfly.cluster.host.leadership import Leadership
 from mayfly.cluster.host.parts import HostParts
 from mayfly.cluster.host.pending_writes import PendingWrites
 from mayfly.cluster.host.settings import HostSettings
 from mayfly.cluster.log.batch import StoredGroup, WriteBatch
 from mayfly.cluster.log.group_log import GroupLog
-from mayfly.cluster.raft import ConfState, HardState
+from mayfly.cluster.raft import ConfState
 
 PREFERRED_CAMPAIGNS_WITHIN_TICKS: Final = 4
 """How soon the preferred leader of a group stands for election when it starts."""
@@ -58,8 +65,8 @@ class Replicas:
         self._is_alone = set(settings.nodes) <= {settings.node}
         self._stored: dict[int, StoredGroup] = {}
         """What is stored of groups that are not known yet."""
-        self._promised: dict[int, HardState] = {}
-        """What this node has voted in groups of which it has no replica: it never had one, or has given it up."""
+        self._promised: dict[int, StoredGroup] = {}
+        """What this node's word was in groups of which it has no replica: it never had one, or has given it up."""
         for id in ids:
             self.sessions[id] = self._new_session(id)
 
@@ -102,7 +109,7 @@ class Replicas:
             known = bootstrap(began, first.group(id))
         if known is None or (known.snapshot is None and not known.damage) or is_given_up(known):
             if known is not None:
-                self._promised[id] = known.hard_state
+                self._promised[id] = known
             if self._leadership.is_everywhere(id):
                 self._open(id, first)
             return
@@ -115,9 +122,9 @@ class Replicas:
         self._open_session(id)
 
     def _open(self, id: int, first: WriteBatch) -> None:
-        """Begin a replica with nothing, which waits to be sent a snapshot. What this node promised stays (Raft 5.2)."""
-        promised = self._promised.pop(id, HardState())
-        nothing = StoredGroup(HardState(promised.term, promised.vote, 0), None, [], [])
+        """Begin a replica with nothing, which waits to be sent a snapshot. What this node promised stays (Raft 5.2),
+        and what it had said that it has: it was counted for what is committed (5.4.1)."""
+        nothing = nothing_left(self._promised.pop(id, None))
         if self._leadership.is_everywhere(id):
             self.sessions[id].is_told_by_replica()
             self._open_session(id)
@@ -205,8 +212,8 @@ class Replicas:
     def _give_up(self, group: Group) -> None:
         # Whoever reads here waits for ever else: its own log may have this node as a member still.
         group.leave()
-        write = given_up(group.id, group.hard_state)
-        self._promised[group.id] = write.hard_state or HardState()
+        write = given_up(group.id, group.hard_state, group.vouched)
+        self._promised[group.id] = StoredGroup(group.hard_state, write.snapshot, [], [])
         del self.groups[group.id]
         self._parts.cache.discard_group(group.id)
         self._writes.gather(write)

@@ -207,10 +207,11 @@ class StoredGroup:
 
     ``damage`` says what in the snapshot or the log is damaged, naming group and index; nothing of the two may be
     used then (see `cluster.group.rebuilding`). The hard state is intact. ``last_index`` is the highest index that the
-    group is known to have had.
+    group is known to have had. ``given_up`` is term and index of the last entry of a log that this node had before, and
+    gave up: no store sets it.
     """
 
-    __slots__ = ("damage", "entries", "hard_state", "last_index", "retained", "snapshot")
+    __slots__ = ("damage", "entries", "given_up", "hard_state", "last_index", "retained", "snapshot")
 
     def __init__(
         self,
@@ -224,6 +225,7 @@ class StoredGroup:
         self.entries: list[tuple[int, int]] = entries
         self.retained: list[int] = retained
         self.damage: str = ""
+        self.given_up: tuple[int, int] = (0, 0)
         self.last_index: int = 0 if snapshot is None else snapshot.metadata.index
         if entries:
             self.last_index = entries[-1][0]

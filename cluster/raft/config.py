@@ -42,6 +42,7 @@ class Config:
         disable_conf_change_validation: bool = False,
         step_down_on_removal: bool = False,
         trace: Callable[[str], None] | None = None,
+        given_up: tuple[int, int] = (0, 0),
     ) -> None:
         """
         ``random(n)`` gives a number in ``[0, n)``; election timeouts are drawn with it.
@@ -54,6 +55,8 @@ class Config:
         that hear from a leader ignore candidates. ``pre_vote``: ask before raising the term.
         ``step_down_on_removal``: a leader that is removed or demoted becomes a follower when it applies that.
         ``trace`` is called with a sentence on every change of role and every oddity.
+        ``given_up``: term and index of the last entry of a log that this member had, and said so, and has no more. It
+        elects, and stands for election, only as it would with that log.
         """
         self.id: int = id
         self.election_tick: int = election_tick
@@ -74,6 +77,7 @@ class Config:
         self.disable_conf_change_validation: bool = disable_conf_change_validation
         self.step_down_on_removal: bool = step_down_on_removal
         self.trace: Callable[[str], None] | None = trace
+        self.given_up: tuple[int, int] = given_up
         self._validate()
 
     def _validate(self) -> None:

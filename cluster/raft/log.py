@@ -18,7 +18,8 @@ from mayfly.cluster.raft.unstable import Unstable
 class RaftLog:
     """One node's log. Only `append`, `maybe_append` and `restore` change what it holds."""
 
-    def __init__(self, storage: Storage, max_applying_bytes: int) -> None:
+    def __init__(self, storage: Storage, max_applying_bytes: int, given_up: tuple[int, int] = (0, 0)) -> None:
+        """For ``given_up`` see `Config`."""
         first = storage.first_index()
         last = storage.last_index()
         self.storage: Storage = storage
@@ -32,6 +33,7 @@ class RaftLog:
         # Kept here because every message asks for them, and nobody else changes the end of the log.
         self._last_index: int = last
         self._last_term: int = storage.term(last)
+        self._given_up: tuple[int, int] = given_up
 
     def __repr__(self) -> str:
         return (
@@ -80,10 +82,19 @@ class RaftLog:
             return False
 
     def is_up_to_date(self, last_index: int, last_term: int) -> bool:
-        """Whether a log that ends so is at least as complete as this one (section 5.4.1)."""
-        return last_term > self._last_term or (
-            last_term == self._last_term and last_index >= self._last_index
-        )
+        """Whether a log that ends so is at least as complete as this one (section 5.4.1), and as one that was given
+        up: what was committed with its entries is known to majorities of which this member is one."""
+        return (last_term, last_index) >= self.vouched
+
+    @property
+    def vouched(self) -> tuple[int, int]:
+        """Term and index of the last entry that this member has, or has had before it gave its log up."""
+        return max((self._last_term, self._last_index), self._given_up)
+
+    @property
+    def is_behind_what_was_given_up(self) -> bool:
+        """Whether this log is less complete than one that this member had."""
+        return (self._last_term, self._last_index) < self._given_up
 
     def append(self, entries: list[Entry]) -> int:
         """Put entries in place, dropping what conflicts. Returns the last index.

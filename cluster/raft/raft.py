@@ -78,7 +78,9 @@ class Raft:
         self.lead_transferee: int = NO_NODE
         self.is_learner: bool = False
 
-        self.raft_log: RaftLog = RaftLog(config.storage, config.max_committed_size_per_ready)
+        self.raft_log: RaftLog = RaftLog(
+            config.storage, config.max_committed_size_per_ready, config.given_up
+        )
         self.limits: ProgressLimits = ProgressLimits(config.max_inflight_messages, config.max_inflight_bytes)
         configuration, progress = restored_membership(conf_state, self.raft_log.last_index(), self.limits)
         self.tracker: Tracker = Tracker(configuration, progress)
@@ -197,11 +199,13 @@ class Raft:
         self.is_learner = own is not None and own.is_learner
 
     def is_promotable(self) -> bool:
-        """Whether this node may stand for election: a voter, and with no snapshot half installed."""
+        """Whether this node may stand for election: a voter, with no snapshot half installed, and with all that it ever
+        had."""
         return (
             self.id in self.tracker.progress
             and not self.is_learner
             and self.raft_log.unstable.snapshot is None
+            and not self.raft_log.is_behind_what_was_given_up
         )
 
     @property

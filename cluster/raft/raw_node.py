@@ -277,6 +277,11 @@ class RawNode:
         """The index of the last entry, whether it is on disk or not."""
         return self.raft.raft_log.last_index()
 
+    @property
+    def vouched(self) -> tuple[int, int]:
+        """Term and index of the last entry that this node has, or has had before it gave its log up."""
+        return self.raft.raft_log.vouched
+
     def term_at(self, index: int) -> int:
         """The term of the entry at an index. Raises `Compacted` or `Unavailable` where the log has none."""
         return self.raft.raft_log.term(index)

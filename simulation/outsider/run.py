@@ -82,6 +82,7 @@ class OutsiderRun(ScenarioRun[OutsiderScenario]):
         setting = Setting(
             seed, scenario.workload.queues, scenario.workload.exchanges, scenario.profile.expiry_tick_ms,
             scenario.clock_ms, scenario.late_ms, EPOCH_MS, scenario.settle_ms,
+            scenario.behind_ms,
         )  # fmt: skip
         self.history = OutsiderHistory(setting)
         self.recorder = Recorder(self.history)

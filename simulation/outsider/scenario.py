@@ -47,6 +47,14 @@ class OutsiderScenario:
     settle_ms: int = 2_000
     """How long the cluster may take after trouble until it is quiet."""
 
+    @property
+    def behind_ms(self) -> int:
+        """How far the clocks of shards may fall behind: by what slow links take, for each leader that goes on with what
+        it heard meanwhile."""
+        slowest = max((fault.amount for fault in self.plan if fault.kind == faults.SLOW_LINKS), default=0)
+        others = sum(fault.kind not in (faults.SLOW_LINKS, faults.SLOW_DISK) for fault in self.plan)
+        return slowest * (self.links.base_us + self.links.jitter_us) * others // 1_000
+
     def describe(self) -> str:
         """The scenario in a few lines, for a failing seed."""
         queues = " ".join(queue.name for queue in self.workload.queues)

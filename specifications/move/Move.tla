@@ -12,7 +12,8 @@
 (* committed. So it heeds only the word of a leader whose log is longer than    *)
 (* all that it has heard of: every change that makes it a member again is later *)
 (* than any word that it is none. And it keeps its term and vote, for it may    *)
-(* come back within the same term.                                              *)
+(* come back within the same term, and how far its log went: it was counted for *)
+(* that, and whoever has not heard of the move may still ask it for its vote.   *)
 (*                                                                              *)
 (* Raft is cut short: there is one log, and whoever leads has it. Each entry    *)
 (* carries the membership in force from it on. One voter at a time changes, so  *)
@@ -30,11 +31,12 @@ VARIABLES
     committed, \* The index up to which a majority has it.
     has,       \* By node: the index up to which it has the log on its disk.
     heard,     \* By node: the highest index that it has heard of; 0 again when it has given up.
+    left,      \* By node: how far the log went that it gave up last.
     words,     \* <<node, index>>: "you are no member", from a leader whose log reached to this index.
     vote,      \* By node: its vote in the term.
     given      \* Known to nobody: <<voter, candidate>>, all votes that were ever given in the term.
 
-vars == <<log, committed, has, heard, words, vote, given>>
+vars == <<log, committed, has, heard, left, words, vote, given>>
 
 Now == log[Len(log)]
 Members(m) == m.voters \cup m.learners
@@ -46,6 +48,7 @@ Init ==
     /\ committed = 1
     /\ has = [n \in Node |-> IF n \in First THEN 1 ELSE 0]
     /\ heard = has
+    /\ left = [n \in Node |-> 0]
     /\ words = {}
     /\ vote = [n \in Node |-> Nobody]
     /\ given = {}
@@ -55,7 +58,7 @@ Change(to) ==
     /\ Len(log) < MaxLog
     /\ committed = Len(log)
     /\ log' = Append(log, to)
-    /\ UNCHANGED <<committed, has, heard, words, vote, given>>
+    /\ UNCHANGED <<committed, has, heard, left, words, vote, given>>
 
 (* Or an entry with messages. *)
 Plain == Change(Now)
@@ -78,13 +81,13 @@ Copy(n) ==
     /\ has[n] < Len(log)
     /\ has' = [has EXCEPT ![n] = Len(log)]
     /\ heard' = [heard EXCEPT ![n] = Len(log)]
-    /\ UNCHANGED <<log, committed, words, vote, given>>
+    /\ UNCHANGED <<log, committed, left, words, vote, given>>
 
 (* A member hears how long the log is, in a heartbeat, before it has it. *)
 Hear(n) ==
     /\ n \in Members(Now) /\ heard[n] < Len(log)
     /\ heard' = [heard EXCEPT ![n] = Len(log)]
-    /\ UNCHANGED <<log, committed, has, words, vote, given>>
+    /\ UNCHANGED <<log, committed, has, left, words, vote, given>>
 
 (* A change counts when it is applied, so it is the voters before it and those after it whose majorities are asked. *)
 Commit ==
@@ -92,7 +95,7 @@ Commit ==
     /\ Majority(Holders(Len(log)), Now.voters)
     /\ Majority(Holders(Len(log)), log[committed].voters)
     /\ committed' = Len(log)
-    /\ UNCHANGED <<log, has, heard, words, vote, given>>
+    /\ UNCHANGED <<log, has, heard, left, words, vote, given>>
 
 (* The leader tells who is none of the members any more, once that is committed. *)
 SayGone(n) ==
@@ -100,7 +103,7 @@ SayGone(n) ==
     /\ Cardinality(words) < MaxWords
     /\ words' = words \cup {<<n, Len(log)>>}
     /\ words' # words
-    /\ UNCHANGED <<log, committed, has, heard, vote, given>>
+    /\ UNCHANGED <<log, committed, has, heard, left, vote, given>>
 
 (* It gives up its log and its state. Words stay: each may come again, at any time. *)
 GiveUp(n, index) ==
@@ -109,6 +112,7 @@ GiveUp(n, index) ==
     /\ has[n] > 0
     /\ has' = [has EXCEPT ![n] = 0]
     /\ heard' = [heard EXCEPT ![n] = 0]
+    /\ left' = [left EXCEPT ![n] = has[n]]
     /\ vote' = vote
     /\ UNCHANGED <<log, committed, words, given>>
 
@@ -117,7 +121,7 @@ Vote(n, c) ==
     /\ n \in Members(Now)
     /\ vote' = [vote EXCEPT ![n] = c]
     /\ given' = given \cup {<<n, c>>}
-    /\ UNCHANGED <<log, committed, has, heard, words>>
+    /\ UNCHANGED <<log, committed, has, heard, left, words>>
 
 Next ==
     \/ Commit \/ Plain
@@ -133,6 +137,13 @@ Spec == Init /\ [][Next]_vars
 
 (* What is committed is on the disks of a majority of those who vote now, so that whoever they elect has it. *)
 CommittedStays == Majority(Holders(committed), log[committed].voters)
+
+(* Whoever may be elected has what is committed, also by members that were in force before (Raft 5.4.1): who votes for a *)
+(* log that is shorter than one it has, or has had?                                                                      *)
+WouldElect(c) == {n \in Node : has[n] <= has[c] /\ left[n] <= has[c]}
+ElectedHasIt ==
+    \A c \in Node :
+        has[c] \in 1..(committed - 1) /\ c \in log[has[c]].voters => ~Majority(WouldElect(c), log[has[c]].voters)
 
 (* Raft 5.2, over replicas that came, went and came again. *)
 OneVote == \A one \in given : \A other \in given : one[1] = other[1] => one = other

@@ -287,6 +287,14 @@ GROUP_BUGS = [
         ">= term",
     ),
     Bug(
+        "elects as if it had never had what it gave up",
+        "cluster/host/first_state.py",
+        "nothing.given_up = (stored.snapshot.metadata.term, stored.snapshot.metadata.index)",
+        "nothing.given_up = (0, 0)",
+        FEEDING + "test_a_replica_that_was_given_up_and_came_again_elects_nobody_who_lacks_what_it_had",
+        ".leads",
+    ),
+    Bug(
         "is told by its own replica before that is as far",
         "cluster/group/group.py",
         "if self.applied < self.session.cursor or not self._applying.can_tell():",

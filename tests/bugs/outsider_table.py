@@ -5,7 +5,7 @@
 A bug is tried in a process of its own that reads the source as it is, and the one file with the bug in it; the seeds
 are run until one of them fails: seeds of the outsider, then seeds of long times. With `--write` the row of each bug is
 replaced or added as soon as it is known, and bugs that the page has as caught are not tried again: it may be ended and
-begun again. `--only TEXT` tries the bugs of files whose path has this text in it.
+begun again; with `--new`, all that the page has. `--only TEXT` tries the bugs of files whose path has this text in it.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from types import CodeType, ModuleType
 from typing import Any, Final
 
 from tests.bugs.amqp_bugs import AMQP_BUGS
+from tests.bugs.brake_bugs import BRAKE_BUGS
 from tests.bugs.bug import ROOT, Bug
 from tests.bugs.group_bugs import GROUP_BUGS
 from tests.bugs.host_bugs import HOST_BUGS
@@ -32,6 +33,7 @@ from tests.bugs.memory_bugs import MEMORY_BUGS
 from tests.bugs.plan_bugs import PLAN_BUGS
 from tests.bugs.queue_bugs import QUEUE_BUGS
 from tests.bugs.raft_bugs import RAFT_BUGS
+from tests.bugs.redrive_bugs import REDRIVE_BUGS
 from tests.bugs.start_bugs import START_BUGS
 from tests.bugs.stream_bugs import STREAM_BUGS
 from tests.bugs.time_bugs import TIME_BUGS
@@ -41,6 +43,7 @@ KINDS: Final = {
     "time": TIME_BUGS, "queues": QUEUE_BUGS, "groups": GROUP_BUGS, "Raft": RAFT_BUGS, "AMQP": AMQP_BUGS,
     "hosts": HOST_BUGS, "log": LOG_BUGS, "memory": MEMORY_BUGS, "plans": PLAN_BUGS, "starts": START_BUGS,
     "HTTP": HTTP_BUGS, "transport": TRANSPORT_BUGS, "streams": STREAM_BUGS,
+    "redrives": REDRIVE_BUGS, "brakes": BRAKE_BUGS,
 }  # fmt: skip
 LONGEST_S: Final = 1_200.0
 SEEDS: Final = "353,30,188,339"
@@ -61,9 +64,11 @@ WHY_NOT: Final = {
     "memory": "costs memory or time, which no answer shows",
     "plans": "needs members that come and go, which these runs have not",
     "starts": "needs members or shards that are added, which these runs have not",
-    "HTTP": OUTSIDE,
-    "transport": OUTSIDE,
+    "HTTP": "breaks what is asked over HTTP, which the outsider does not use",
+    "transport": "breaks connections between nodes, which simulated nodes have not",
     "streams": "breaks streams, which the outsider does not use",
+    "redrives": "breaks redrives, which the outsider does not ask for",
+    "brakes": "breaks brakes, for which a policy is needed; the outsider sets none",
 }
 """Why bugs of a kind are not caught, where nothing better is known."""
 
@@ -168,12 +173,11 @@ def put_row(page: Path, row: str) -> None:
     page.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def is_settled(page: Path, kind: str, bug: Bug) -> bool:
-    """Whether the page has this bug as caught, or as one that can't run."""
+def is_settled(page: Path, kind: str, bug: Bug, only_new: bool = False) -> bool:
+    """Whether the page has this bug as caught, or as one that can't run; or at all, when `only_new` ones are tried."""
     begin = f"| {kind} | {bug.name} | "
-    return any(
-        line.startswith((f"{begin}caught", f"{begin}not run")) for line in page.read_text(encoding="utf-8").splitlines()
-    )
+    settled = (begin,) if only_new else (f"{begin}caught", f"{begin}not run")
+    return any(line.startswith(settled) for line in page.read_text(encoding="utf-8").splitlines())
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -183,6 +187,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--long-seeds", default=LONG_SEEDS, help=f"and of long times (default: {LONG_SEEDS})")
     parser.add_argument("--only", default="", help="only bugs in files whose path has this text in it")
     parser.add_argument("--kind", default="", help=f"only one kind: {', '.join(KINDS)}")
+    parser.add_argument("--new", action="store_true", help="only bugs that the page with the table has not")
     parser.add_argument("--write", type=Path, help="a page with the table, whose rows are replaced")
     parser.add_argument("--one", default="", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
@@ -197,7 +202,7 @@ def main(arguments: Sequence[str]) -> int:
         for bug in bugs:
             if options.only not in bug.path or options.kind not in ("", kind):
                 continue
-            if options.write is not None and is_settled(options.write, kind, bug):
+            if options.write is not None and is_settled(options.write, kind, bug, options.new):
                 continue
             row = row_of(kind, bug, try_in_a_process(bug, seeds, long_seeds), [*seeds, *long_seeds])
             print(row, flush=True)

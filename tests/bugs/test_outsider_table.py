@@ -39,6 +39,8 @@ def test_rows_of_a_page_are_replaced_and_added(tmp_path: Path) -> None:
     page.write_text(f"| kind | bug | outcome | why |\n|---|---|---|---|\n{rows}")
     bug = Bug("one", "", "", "", "", "")
     assert not is_settled(page, "time", bug)
+    assert is_settled(page, "time", bug, only_new=True)
+    assert not is_settled(page, "AMQP", bug, only_new=True)
     put_row(page, "| time | one | caught, long 7 | T5 |")
     put_row(page, "| time | three | not caught, 7 seeds | - |")
     assert page.read_text().splitlines()[2:] == [

@@ -47,10 +47,11 @@ OUTBOX = Model("outbox", "OutboxModel", "Outbox.cfg", 5_458)
 OUTBOX_PROGRESS = Model("outbox", "OutboxModel", "OutboxProgress.cfg", 166)
 FEED = Model("session", "Session", "SessionFeed.cfg", 177_328)
 LIVES = Model("session", "Session", "SessionLives.cfg", 43_587)
-MOVE = Model("move", "Move", "Move.cfg", 15_005)
-MOVE_AGAIN = Model("move", "Move", "MoveAgain.cfg", 6_666)
+MOVE = Model("move", "Move", "Move.cfg", 15_600)
+MOVE_AGAIN = Model("move", "Move", "MoveAgain.cfg", 7_008)
+MOVE_AWAY = Model("move", "Move", "MoveAway.cfg", 1_577_802)
 
-MODELS = [LEASE, CLOCK, CLOCK_AHEAD, OUTBOX, OUTBOX_PROGRESS, FEED, LIVES, MOVE, MOVE_AGAIN]
+MODELS = [LEASE, CLOCK, CLOCK_AHEAD, OUTBOX, OUTBOX_PROGRESS, FEED, LIVES, MOVE, MOVE_AGAIN, MOVE_AWAY]
 
 MUTANTS = [
     Mutant(
@@ -160,6 +161,11 @@ MUTANTS = [
         MOVE_AGAIN, "forgets its vote when it gives up",
         "/\\ vote' = vote\n", "/\\ vote' = [vote EXCEPT ![n] = Nobody]\n",
         "OneVote",
+    ),
+    Mutant(
+        MOVE_AWAY, "forgets what it had when it gives up",
+        "left' = [left EXCEPT ![n] = has[n]]", "left' = left",
+        "ElectedHasIt",
     ),
 ]  # fmt: skip
 

@@ -13,9 +13,11 @@ from pathlib import Path
 from tests.bugs.bug import ROOT, Bug, broken_source
 from tests.bugs.group_bugs import GROUP_BUGS
 from tests.bugs.queue_bugs import QUEUE_BUGS
+from tests.bugs.start_bugs import START_BUGS
 from tests.bugs.time_bugs import TIME_BUGS
 from tests.specifications import tlc
 from tests.specifications.raft_runs import LONGEST_S, SPECIFICATIONS
+from tests.specifications.scripted_moves import SCRIPTS, VARIANTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +44,13 @@ LEASES = Traced("lease", "LeaseTrace", "leases")
 OUTBOXES = Traced("outbox", "OutboxTrace", "outboxes")
 CLOCKS = Traced("clock", "ClockTrace", "clocks")
 SESSIONS = Traced("session", "SessionTrace", "sessions")
+MOVES = Traced("move", "MoveTrace", "moves")
 WITH_FEEDS = (34, 41, 47, 58)
 """Seeds of whole clusters in which nodes have sessions with groups of which they have no replica."""
+WITH_MOVES = (31, 34, 43)
+"""Seeds of whole clusters in which replicas move."""
+SCRIPTED_MOVES = tuple(-number - VARIANTS * variant for variant in range(2) for number in range(1, len(SCRIPTS) + 1))
+"""Two variants of each script."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +73,11 @@ def _planted(bugs: Sequence[Bug], name: str) -> Bug:
 def _own(name: str, path: str, before: str, after: str) -> Bug:
     """A bug for the specification alone."""
     return Bug(name, path, before, after, "", "")
+
+
+def _script(number: int) -> tuple[int, ...]:
+    """Some variants of a script (`scripted_moves.py`), as seeds."""
+    return tuple(-number - VARIANTS * variant for variant in range(4))
 
 
 _LEASE = "node/shard/lease.py"
@@ -150,9 +162,54 @@ BROKEN_SESSIONS = [
         (47,), "batch",
     ),
     BrokenNodes(SESSIONS, _planted(GROUP_BUGS, "goes on in the session that was closed"), (47,), "anew"),
+    BrokenNodes(SESSIONS, _planted(GROUP_BUGS, "goes on behind a hole"), (-1, -2, -3, -4), "told"),
 ]  # fmt: skip
 
-BROKEN_NODES = [*BROKEN_LEASES, *BROKEN_OUTBOXES, *BROKEN_CLOCKS, *BROKEN_SESSIONS]
+BROKEN_MOVES = [
+    BrokenNodes(MOVES, _planted(GROUP_BUGS, "elects as if it had never had what it gave up"), _script(1), "vote"),
+    BrokenNodes(MOVES, _planted(GROUP_BUGS, "forgets its vote with its replica"), _script(2), "begin"),
+    BrokenNodes(MOVES, _planted(GROUP_BUGS, "gives a replica up for an old word"), _script(3), "give up"),
+    BrokenNodes(
+        MOVES,
+        _own(
+            "gives a learner a vote before it has the log", "cluster/host/leadership.py",
+            "if match == 0 or group.raw.last_index - match > CAUGHT_UP_ENTRIES:", "if False:",
+        ),
+        _script(4), "change",
+    ),
+    BrokenNodes(
+        MOVES,
+        _own(
+            "moves votes without a look at who has caught up", "cluster/host/membership_steps.py",
+            "    if not all(node == leader or caught_up(node) for node in voters):\n        return None\n", "",
+        ),
+        _script(4), "change",
+    ),
+    BrokenNodes(
+        MOVES,
+        _own(
+            "changes the members while a change waits", "cluster/raft/leader.py",
+            "raft.pending_conf_index = raft.raft_log.last_index() + position + 1", "raft.pending_conf_index = 0",
+        ),
+        _script(5), "change",
+    ),
+    BrokenNodes(
+        MOVES,
+        _own(
+            "counts the new half of a joint configuration alone", "cluster/raft/tracker.py",
+            "            majority_committed(self._incoming, acknowledged), "
+            "majority_committed(self._outgoing, acknowledged)\n",
+            "            majority_committed(self._incoming, acknowledged), 1 << 62\n",
+        ),
+        _script(6), "commit",
+    ),
+    BrokenNodes(
+        MOVES, _planted(START_BUGS, "begins an added group once more that its node had given up"), (34, 43), "begin"
+    ),
+    BrokenNodes(MOVES, _planted(START_BUGS, "begins an added shard for itself alone"), (34, 43), "begin"),
+]  # fmt: skip
+
+BROKEN_NODES = [*BROKEN_LEASES, *BROKEN_OUTBOXES, *BROKEN_CLOCKS, *BROKEN_SESSIONS, *BROKEN_MOVES]
 
 
 def record(traced: Traced, seeds: Sequence[int], module: Path, source: Path = ROOT) -> None:

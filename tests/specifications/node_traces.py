@@ -23,6 +23,7 @@ from simulation.node.lease_edges.plan import draw_plan
 from simulation.outsider.run import OutsiderRun
 from simulation.outsider.scenario import draw_scenario
 from tests.specifications.clock_traces import clock_module
+from tests.specifications.move_traces import move_module
 from tests.specifications.session_traces import session_module
 
 MOST_QUEUES = 8
@@ -299,5 +300,11 @@ def outbox_module(name: str, seeds: list[int]) -> str:
     )
 
 
-MODULES = {"leases": lease_module, "outboxes": outbox_module, "clocks": clock_module, "sessions": session_module}
+MODULES = {
+    "leases": lease_module,
+    "outboxes": outbox_module,
+    "clocks": clock_module,
+    "sessions": session_module,
+    "moves": move_module,
+}
 """What can be recorded."""

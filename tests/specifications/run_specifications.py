@@ -16,7 +16,18 @@ sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 from tests.specifications import tlc
 from tests.specifications.models import MODELS, MUTANTS, check, check_mutant
-from tests.specifications.node_runs import BROKEN_NODES, CLOCKS, LEASES, OUTBOXES, SESSIONS, WITH_FEEDS, refusal
+from tests.specifications.node_runs import (
+    BROKEN_NODES,
+    CLOCKS,
+    LEASES,
+    MOVES,
+    OUTBOXES,
+    SCRIPTED_MOVES,
+    SESSIONS,
+    WITH_FEEDS,
+    WITH_MOVES,
+    refusal,
+)
 from tests.specifications.node_runs import judge as judge_nodes
 from tests.specifications.raft_runs import BROKEN, NOT_REFUSED, judge, refusals
 
@@ -45,8 +56,11 @@ def nodes(runs: int) -> bool:
     """Shards of whole nodes, and broken ones. Whether all were as they are to be."""
     sound = True
     some = range(1, runs // 10 + 2)
-    with_feeds = [*some, *WITH_FEEDS]
-    for traced, seeds in ((LEASES, range(1, runs + 1)), (OUTBOXES, some), (CLOCKS, some), (SESSIONS, with_feeds)):
+    recorded = (
+        (LEASES, range(1, runs + 1)), (OUTBOXES, some), (CLOCKS, some), (SESSIONS, [*some, *WITH_FEEDS]),
+        (MOVES, [*some, *WITH_MOVES, *SCRIPTED_MOVES]),
+    )  # fmt: skip
+    for traced, seeds in recorded:
         with tempfile.TemporaryDirectory() as folder:
             answer = judge_nodes(Path(folder), traced, seeds)
         sound = sound and answer.is_complete

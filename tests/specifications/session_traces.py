@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -20,7 +21,8 @@ from mayfly.cluster.group.fed_entry import FedEntry
 from mayfly.cluster.group.own_session import OwnSession
 from mayfly.cluster.group.sessions import BATCH_HEADER, KIND_CLOSE, SessionKey, SessionRow, SessionTable
 from simulation.node.run import Simulation
-from simulation.node.scenario import NodeScenario, draw_scenario
+from simulation.node.scenario import draw_scenario
+from tests.specifications.scripted_feeds import WINDOW, behind_a_hole
 
 NOTHING_TOLD = -1
 
@@ -156,9 +158,9 @@ def recorded_applying(recorder: Recorder) -> type[Applying]:
     return RecordedApplying
 
 
-def recorded_sessions(scenario: NodeScenario) -> list[tuple[int, int, SessionTrace]]:
-    """What became of all sessions of a run of whole nodes with clients. What is wrong with it is left to the
-    specification to find, so a run that ends with an error is recorded up to there."""
+def recorded_sessions(run: Callable[[], object]) -> list[tuple[int, int, SessionTrace]]:
+    """What became of all sessions of a run. What is wrong with it is left to the specification to find, so a run that
+    ends with an error is recorded up to there."""
     recorder = Recorder()
     with (
         patch.object(replicas_module, "OwnSession", recorded_session(recorder)),
@@ -166,17 +168,20 @@ def recorded_sessions(scenario: NodeScenario) -> list[tuple[int, int, SessionTra
         patch.object(group_module, "Applying", recorded_applying(recorder)),
         suppress(Exception),
     ):
-        Simulation(scenario).pass_time()
+        run()
     return [(group, node, trace) for (group, node), trace in recorder.traces.items()]
 
 
 def session_module(name: str, seeds: list[int]) -> str:
-    """A module `Recorded` with the runs of these seeds, one for each node and group."""
+    """A module `Recorded` with the runs of these seeds, one for each node and group; those below 0 are variants of the
+    script."""
     runs = []
     for seed in seeds:
-        scenario = draw_scenario(seed)
-        for group, node, trace in recorded_sessions(scenario):
-            window, lines = scenario.node_profile.session_window, ",\n".join(trace.lines)
+        scenario = draw_scenario(max(seed, 0))
+        window = scenario.node_profile.session_window if seed >= 0 else WINDOW
+        run = partial(behind_a_hole, -seed - 1) if seed < 0 else lambda: Simulation(scenario).pass_time()  # noqa: B023
+        for group, node, trace in recorded_sessions(run):
+            lines = ",\n".join(trace.lines)
             runs.append(
                 f"\\* seed {seed}, group {group}, node {node}\n[window |-> {window}, lines |-> <<\n{lines}>>]"
             )

@@ -66,7 +66,7 @@ def _row(
     if death.original_expiration != expiration:
         yield "D3", f"original expiration {death.original_expiration} in {death.queue}, sent {expiration}"
     epoch_ms = view.setting.epoch_ms
-    earliest_ms = epoch_ms + publish.sent_us // 1_000 - view.setting.clock_ms
+    earliest_ms = epoch_ms + (publish.sent_us - view.clock_us - view.behind_us) // 1_000
     if death.reason == EXPIRED:
         plan = view.queues[death.queue]
         earliest_ms += (view.ttl_ms(publish, plan, is_first) or 0) + view.delay_ms(publish, plan, is_first)

@@ -50,7 +50,7 @@ def _in_time(view: View, handed: Handed, publish: OutsiderPublish) -> Iterator[F
         return
     if ttl_ms == 0 and not handed.tag and not delay_ms:
         yield Finding("T8", f"{_text(handed)}: its time to live was 0, and a get has it")
-    late_us = publish.answered_us + (delay_ms + ttl_ms) * 1_000 + view.clock_us
+    late_us = publish.answered_us + (delay_ms + ttl_ms) * 1_000 + view.clock_us + view.behind_us
     if handed.since_us > late_us:
         what = f"its deadline had passed by {late_us}, it was given after {handed.since_us}"
         yield Finding("T5", f"{_text(handed)}: {what}")

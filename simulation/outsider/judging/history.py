@@ -79,6 +79,8 @@ class Setting:
     """The time since 1970 at time 0 of this history."""
     settle_ms: int = 2_000
     """How long a cluster may take after trouble until it is quiet."""
+    behind_ms: int = 0
+    """So far may shard time fall behind: a new leader goes on with what it heard of it, as late as that came."""
 
 
 @dataclass(frozen=True, slots=True)

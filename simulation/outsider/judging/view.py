@@ -42,6 +42,7 @@ class View:
         self.history = history
         self.setting = history.setting
         self.clock_us = history.setting.clock_ms * 1_000
+        self.behind_us = history.setting.behind_ms * 1_000
         self.queues = {queue.name: queue for queue in history.setting.queues}
         self.fans = {exchange.name: exchange.queues for exchange in history.setting.exchanges}
         self.publishes = {publish.message: publish for publish in history.publishes}

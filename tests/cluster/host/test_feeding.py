@@ -8,6 +8,7 @@ import pytest
 from mayfly.cluster import notice_kinds
 from mayfly.cluster.group.sessions import KIND_FED, KIND_SESSION
 from mayfly.cluster.host.feeding import _FEED, _RESUME, KINDS, BadFeeding
+from mayfly.cluster.raft import MessageType
 from tests.cluster.host.changing import Changing
 from tests.cluster.host.three_hosts import LOST
 
@@ -198,6 +199,61 @@ def test_a_replica_that_was_given_up_leaves_its_word_and_nothing_else() -> None:
     talk.over_steps(5)
     cluster.run_until(lambda: talk.is_answered)
     assert LOST not in talk.heard and cluster.nodes[loser].effects == talk.sent
+
+
+def given_up_by_one_that_was_counted() -> tuple[Changing, Talk, int, int, int]:
+    """A group has moved from one node to another while a voter was sent no entries; its leader dies when the first node
+    is to have a replica again. Who leads is that voter or nobody, as long as the new one is frozen."""
+    cluster = placed(4)
+    leader, behind, gone = cluster.plan[GROUP]
+    comes = without(cluster)
+    talk = Talk(cluster, comes)
+    talk.over_steps(5)
+    cluster.run_until(lambda: talk.is_answered)
+    cluster.loses = lambda sender, to, message: to == behind and message.type in (MessageType.APP, MessageType.SNAP)
+    cluster.plan[GROUP] = (leader, behind, comes)
+    cluster.follow()
+    talk.over_steps(5)
+    cluster.run_until(lambda: talk.is_answered and GROUP not in cluster.nodes[gone].host.groups)
+    cluster.plan[GROUP] = (leader, comes, gone)
+    cluster.kill(leader)
+    cluster.frozen = {comes}
+    return cluster, talk, behind, gone, comes
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_replica_that_was_given_up_and_came_again_elects_nobody_who_lacks_what_it_had(restarts: bool) -> None:
+    """It was counted for what is committed; a voter that has not heard of the move may ask it still (Raft 5.4.1)."""
+    cluster, talk, behind, gone, comes = given_up_by_one_that_was_counted()
+    for _ in range(3):
+        cluster.step()
+    if restarts:
+        cluster.kill(gone)
+        cluster.start(gone)
+    cluster.follow()
+    assert GROUP in cluster.nodes[gone].host.groups
+    for _ in range(60):
+        cluster.step()
+        assert not cluster.nodes[behind].host.groups[GROUP].leads
+    cluster.loses = lambda sender, to, message: False
+    cluster.frozen = set()
+    cluster.run_until(lambda: cluster.leader(GROUP))
+    talk.over_steps(3)
+    cluster.run_until(lambda: talk.is_answered)
+    assert all(cluster.nodes[id].machines[GROUP].commands == talk.sent for id in (behind, comes))
+
+
+def test_a_replica_that_came_again_and_goes_again_keeps_to_what_it_first_had() -> None:
+    cluster, _, _, gone, _ = given_up_by_one_that_was_counted()
+    had = cluster.stores[gone].load()[GROUP]
+    assert had.snapshot is not None and had.snapshot.metadata.index > 1
+    cluster.follow()
+    host = cluster.nodes[gone].host
+    assert host.groups[GROUP].raw.last_index == 0
+    host.replicas._give_up(host.groups[GROUP])
+    for _ in range(3):
+        cluster.step()
+    assert cluster.stores[gone].load()[GROUP].snapshot == had.snapshot
 
 
 def test_a_read_that_waits_at_a_replica_that_is_given_up_is_answered() -> None:

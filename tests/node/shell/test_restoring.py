@@ -66,7 +66,7 @@ def test_a_replica_that_was_given_up_is_not_taken_for_a_shard(copies: list[Path]
     """All that it left is what its node promised."""
     with closing(WriteAheadStore(DataFolder(copies[0]).log, MAP_BYTES)) as store:
         batch = WriteBatch()
-        batch.groups[3] = given_up(3, HardState(7, 1, 4))
+        batch.groups[3] = given_up(3, HardState(7, 1, 4), (7, 1_000))
         store.write(batch)
     with pytest.raises(RestoreRefused, match=r"^shard 3: missing or damaged in every copy"):
         restore(copies[:2], tmp_path / "new", MAP_BYTES)

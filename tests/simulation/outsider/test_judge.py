@@ -176,6 +176,15 @@ def test_d1_d2_d3_d4_what_a_dead_letter_says_of_itself(wrong: dict[str, object],
     assert rule in rules(made)
 
 
+def test_d3_a_death_is_dated_by_a_clock_that_may_have_fallen_behind() -> None:
+    for lag_ms, fits in ((0, False), (900, False), (2_000, True)):
+        made = one_death()
+        death = made.handed[0].deaths[0]
+        made.handed[0] = replace(made.handed[0], deaths=(replace(death, time_s=death.time_s - 2),))
+        made.setting = replace(made.setting, behind_ms=lag_ms)
+        assert ("D3" in rules(made)) != fits
+
+
 def test_d5_nobody_comes_back_to_where_he_died() -> None:
     made = history()
     made.publishes.append(published(1, "looped", 2 * S))
