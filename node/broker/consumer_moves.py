@@ -7,7 +7,7 @@ counts in each of the two shards by itself.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from mayfly.node.broker.client import ClientChannel
 from mayfly.node.broker.cluster_facade import SESSION_LOST, ClusterFacade
@@ -15,10 +15,12 @@ from mayfly.node.broker.consumers import Consumer
 from mayfly.node.broker.node_consumers import NodeConsumers
 from mayfly.node.broker.operation import LaterStep, ShardStep, Steps
 from mayfly.node.broker.unacknowledged import DeliveryHolder
-from mayfly.node.shard.commands import KEPT, encode_attach, encode_detach
+from mayfly.node.shard.commands import KEPT, NOOP, encode_attach, encode_detach
 from mayfly.node.shard.effects import ConsumerMoved
 from mayfly.node.shard.message import GIVEN_BACK
 from mayfly.node.shard.results import Attached, Gone, Moved
+
+_NEXT_ENTRY: Final = bytes((NOOP,))
 
 
 def detach(consumer: Consumer) -> Steps:
@@ -28,6 +30,9 @@ def detach(consumer: Consumer) -> Steps:
         # Its queue may move meanwhile, and it is attached under another name.
         holder = consumer.holder
         yield ShardStep(holder.shard_id, encode_detach(holder.queue_id, holder.holder_id, KEPT))
+        # What it was given in the same entry of the log comes after that answer, and before that of another entry: it
+        # is held, and its client has to know.
+        yield ShardStep(holder.shard_id, _NEXT_ENTRY)
 
 
 def attach_again(

@@ -6,10 +6,10 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from pamqp import commands
+from pamqp import commands, frame
 
 from mayfly.node.shard.effects import Missing
-from tests.node.conftest import closed
+from tests.node.conftest import Delivery, closed
 
 
 def fill(client: Any, queue: str, count: int, **options: Any) -> None:
@@ -61,6 +61,32 @@ def test_cancelled_consumer_keeps_what_it_holds(world: Any, client: Any) -> None
     assert client.take(1) == []
     assert client.count("q") == 1
     settles_what_it_holds(client, got)
+
+
+@pytest.mark.parametrize("by_operator", [False, True])
+def test_what_comes_with_the_cancel_of_a_consumer_is_delivered_before_it(
+    world: Any, client: Any, by_operator: bool
+) -> None:
+    """In one entry of the log: a publish, which is delivered since somebody looks at the queue, and the end of the
+    consumer. Held by one that nobody knows it would come to nobody, whatever its client did."""
+    client.declare("q")
+    client.consume("q")
+    client.open_channel(2)
+    look = frame.marshal(commands.Queue.Declare(queue="q", passive=True), 2)
+    client.connection.receive(client.publish_bytes(1, "q", b"with it") + look)
+    if by_operator:
+        assert client.connection.channels[1].cancel_consumer("tag")
+    else:
+        client.connection.receive(frame.marshal(commands.Basic.Cancel(consumer_tag="tag"), 1))
+    world.settle()
+    got = client.take(1)
+    told = commands.Basic.Cancel if by_operator else commands.Basic.CancelOk
+    assert [type(each) for each in got] == [Delivery, told]
+    assert got[0].body == b"with it"
+    client.send(1, commands.Channel.Close(200, "bye", 0, 0))
+    client.take()
+    client.open_channel(1)
+    assert client.count("q") == 1
 
 
 def test_a_consumer_that_an_operator_cancels_keeps_what_it_holds(world: Any, client: Any) -> None:

@@ -241,9 +241,7 @@ def test_a_large_transaction_is_all_or_nothing_for_a_shard_though_a_node_dies_me
 def test_d6_what_was_committed_with_others_dies_as_all_messages_do() -> None:
     """Its body, or its names, stand in the middle of what is elsewhere."""
     brokers = Committing()
-    terms = {"x-message-ttl": 1000, "x-dead-letter-exchange": "amq.fanout", "x-journal": "notes"}
-    brokers.client.declare("dying", 3, arguments=terms)
-    brokers.client.declare("notes", 3, arguments={"x-queue-type": "stream"})
+    brokers.client.declare("dying", 3, arguments={"x-message-ttl": 1000, "x-dead-letter-exchange": "amq.fanout"})
     for body in COMMITTED:
         brokers.publish(body, "", "dying")
     brokers.commit()
@@ -261,6 +259,15 @@ def test_d6_what_was_committed_with_others_dies_as_all_messages_do() -> None:
     assert max(store.octets for store in brokers.counting) <= others * sum(map(len, COMMITTED)) + 64 * OVERHEAD_BYTES
     for number in range(SHARDS):
         assert taken(brokers, f"large{number}") == COMMITTED
+
+
+def test_r4_what_was_committed_with_others_is_noted_as_all_messages_are() -> None:
+    brokers = Committing()
+    brokers.client.declare("notes", 3, arguments={"x-queue-type": "stream"})
+    brokers.client.declare("dying", 3, arguments={"x-message-ttl": 1000, "x-journal": "notes"})
+    for body in COMMITTED:
+        brokers.publish(body, "", "dying")
+    brokers.commit()
     notes = stream_of(brokers, brokers.nodes[2].client(), "notes", len(COMMITTED))
     assert [note.properties.headers["body-bytes"] for note in notes] == [len(body) for body in COMMITTED]
     assert {note.properties.headers["routing-key"] for note in notes} == {"dying"}
