@@ -57,8 +57,8 @@ class NodeConsumers:
         consumer.move(holder, handle)
 
     def forget(self, consumer_id: int) -> None:
-        """Deliveries that are still on their way to the consumer are dropped: its shard takes back what one has that was
-        not detached before."""
+        """Deliveries that are still on their way to the consumer are dropped: if it was not detached before, its shard
+        takes them back."""
         self.windows.close(consumer_id)
         self.by_id.pop(consumer_id, None)
         self._terms.pop(consumer_id, None)

@@ -126,6 +126,15 @@ STATE_BUGS = [
 
 CHANNEL_BUGS = [
     Bug(
+        "forgets a consumer before what came with its end",
+        "node/broker/consumer_moves.py",
+        "        yield ShardStep(holder.shard_id, _NEXT_ENTRY)\n",
+        "",
+        "tests/node/broker/test_consuming.py::"
+        "test_what_comes_with_the_cancel_of_a_consumer_is_delivered_before_it",
+        "Delivery",
+    ),
+    Bug(
         "takes tag 0 for all",
         "node/broker/unacknowledged.py",
         "if multiple and tag == 0:",
