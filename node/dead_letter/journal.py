@@ -130,8 +130,8 @@ def _trace_field(header: bytes) -> bytes:
     if start < 0:
         return b""
     start += _LENGTH.size
-    if header.startswith(_TRACE, start):
-        # It is the first: no look at the others. (A header that was checked ends behind its table.)
+    if header.startswith(_TRACE, start, stop):
+        # It is the first: no look at the others.
         value_at = start + len(_TRACE) + _LENGTH.size
         length: int = _LENGTH.unpack_from(header, start + len(_TRACE))[0]
         return header[start : value_at + length] if length <= LONGEST_TRACE_OCTETS else b""

@@ -187,7 +187,7 @@ class LaneTransfers:
                 continue
             if progress.waits_for_large or self._goes_in_pieces(progress, items[0]):
                 return
-            if not self._may_go_whole(progress, items, now_ms):
+            if not self._may_go_whole(lane, progress, items, now_ms):
                 return
             command = self._encode(lane.target_queue, progress.sent + 1, items, now_ms)
             self._port.transfer(progress.target_shard, command)
@@ -212,12 +212,12 @@ class LaneTransfers:
     def _goes_in_pieces(self, progress: TargetProgress, message: Message) -> bool:
         return self._large is not None and self._large.has(message) and not is_transient(progress.target_shard)
 
-    def _may_go_whole(self, progress: TargetProgress, items: list[Message], now_ms: int) -> bool:
+    def _may_go_whole(self, lane: Lane, progress: TargetProgress, items: list[Message], now_ms: int) -> bool:
         large = self._large
         if large is None or not is_transient(progress.target_shard):
             return True
         size_bytes = sum([item.body_length for item in items if large.has(item)])
-        return not size_bytes or large.transfers.may_go_whole(size_bytes, now_ms)
+        return not size_bytes or large.transfers.may_go_whole(lane.target_queue, self._source, size_bytes, now_ms)
 
     def _send_in_pieces(self, lane: Lane, progress: TargetProgress, item: Message, now_ms: int) -> bool:
         """Send this one, if it can go now. Nothing that goes another way follows before it has come (RULES D7)."""
@@ -256,18 +256,21 @@ class LaneTransfers:
         """The command that brings these items of a lane to their queue."""
         if item_kind(items[0]) == MANIFEST:
             return self._shard.move_in(queue_id)
-        places: list[tuple[Message, bytes]] = []
+        are_letters = all(item_kind(item) == LETTER and item.ttl_ms < 0 for item in items)
+        contents: list[bytes] = []
+        moved: list[tuple[Message, commands.LetterContent]] = []
         index, data = -1, b""
         for item in items:
-            # Many in a row stand in the same entry.
+            # Many in a row stand in the same entry; each may stand in one of its own, which is large.
             if item.index != index:
                 index, data = item.index, self._entry(item.index)
-            places.append((item, data))
-        if any(item_kind(item) != LETTER or item.ttl_ms >= 0 for item in items):
-            moved = [(item, content_of(data, item)) for item, data in places]
-            return commands.encode_transfer_moved(self._source, queue_id, first_sequence, self._clock(now_ms), moved)
-        contents = [data[item.offset : item.offset + item.content_length] for item, data in places]
-        return commands.encode_transfer(self._source, queue_id, first_sequence, items, contents)
+            if are_letters:
+                contents.append(data[item.offset : item.offset + item.content_length])
+            else:
+                moved.append((item, content_of(data, item)))
+        if are_letters:
+            return commands.encode_transfer(self._source, queue_id, first_sequence, items, contents)
+        return commands.encode_transfer_moved(self._source, queue_id, first_sequence, self._clock(now_ms), moved)
 
     def _earlier_are_through(self, queue_id: int, manifest: int, left_ms: int, now_ms: int) -> bool:
         """Whether the queue, which left at that time of the shard's clock, can be made in its new shard: how long it

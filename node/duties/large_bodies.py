@@ -77,26 +77,29 @@ class LargeBodies(LargeLetters):
         self._log = log
         self._give = give
 
-    def head(self, message: Message) -> bytes:
-        """Of the payload of the message's entry what has its headers, and where those stand elsewhere all."""
-        if self._log.elsewhere(message.index, message.offset) < 0:
-            return self._log.head(message.index)
-        return self._log.data(message.index)
+    def head(self, index: int) -> bytes:
+        """What an entry has itself: the names and headers of its messages, unless they stand elsewhere."""
+        return self._log.head(index)
 
-    def _names_and_header(self, message: Message) -> tuple[bytes, bytes]:
-        if self._log.elsewhere(message.index, message.offset) < 0:
+    def has_names_elsewhere(self, message: Message) -> bool:
+        """Whether also the names and the header of a message do not stand in its own entry."""
+        return self._log.elsewhere(message.index, message.offset) >= 0
+
+    def names_and_header(self, message: Message) -> tuple[bytes, bytes]:
+        """Of any message: they stand together, wherever its body is."""
+        if not self.has_names_elsewhere(message):
             return names_and_header_of(self._log.head(message.index), message)
         octets = self._log.octets(message.index, message.offset, message.key_length + message.header_length)
         return octets[: message.key_length], octets[message.key_length :]
 
     def without_body(self, message: Message) -> commands.LetterContent:
         """Its content but for the body, which is said to be elsewhere."""
-        names, header = self._names_and_header(message)
+        names, header = self.names_and_header(message)
         return commands.LetterContent(names, header, b"", message.redelivered, message.body_length)
 
     def content(self, message: Message) -> commands.LetterContent:
         """As of any shard; nothing of the body is kept here."""
-        names, header = self._names_and_header(message)
+        names, header = self.names_and_header(message)
         body = self._log.octets(message.index, _body_at(message), message.body_length)
         return commands.LetterContent(names, header, body, message.redelivered)
 

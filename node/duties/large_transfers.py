@@ -60,6 +60,8 @@ class LargeTransfers:
         self._submit = submit
         self._now_ms = 0
         self._next_whole_ms = 0
+        self._whole_line: dict[tuple[int, int], int] = {}
+        """Source and queue of those who wait to go whole, in this order -> when they asked last."""
         self._turns: dict[int, _Turn] = {}
         """By shard. None begins beside one that is not stuck; one that was may go on beside another."""
         self._line: dict[tuple[int, int], tuple[int, int, int]] = {}
@@ -98,10 +100,20 @@ class LargeTransfers:
         self._submit(shard, made, sum(map(len, made)), applied)
         return True
 
-    def may_go_whole(self, size_bytes: int, now_ms: int) -> bool:
-        """Whether something large may go to one node's memory now. If so, it must."""
+    def may_go_whole(self, queue: int, source: int, size_bytes: int, now_ms: int) -> bool:
+        """Whether something large may go from there to a queue in one node's memory now; if so, it must. Those who ask
+        take turns."""
+        asking = (source, queue)
+        self._whole_line[asking] = now_ms
         if now_ms < self._next_whole_ms:
             return False
+        for other, asked_ms in list(self._whole_line.items()):
+            if other == asking:
+                break
+            if now_ms - asked_ms <= ASKS_AGAIN_WITHIN_MS:
+                return False
+            del self._whole_line[other]
+        del self._whole_line[asking]
         self._next_whole_ms = now_ms + size_bytes // WHOLE_BYTES_PER_MS
         return True
 

@@ -285,18 +285,28 @@ class ShardDuties:
             route.settings, route.journal = settings, (0 if is_here else journal.shard, journal.id)
             route.exchange_and_key = exchange_and_key(settings)
         message = death.message
-        if message.index != route.index or message.offset >= len(route.head):
-            route.index, route.head = message.index, self._head(message)
-        names, header = names_and_header_of(route.head, message)
+        if self._large is not None and self._large.has_names_elsewhere(message):
+            names, header = self._large.names_and_header(message)
+        else:
+            # Many in a row stand in the same entry.
+            if message.index != route.index:
+                route.index, route.head = message.index, self._head(message.index)
+            names, header = names_and_header_of(route.head, message)
         return route.add_record(self._records.record(death, names, header))
 
     def _is_large(self, message: Message) -> bool:
         """Whether its body is not written again when it is routed, and goes to other shards in pieces."""
         return self._large is not None and self._large.has(message)
 
-    def _head(self, message: Message) -> bytes:
-        """Of a message's entry what has its headers: without its body if that stands elsewhere."""
-        return self._entry(message.index) if self._large is None else self._large.head(message)
+    def _names_and_header(self, message: Message) -> tuple[bytes, bytes]:
+        """Of what is to be noted: without the body, however large."""
+        if self._large is not None:
+            return self._large.names_and_header(message)
+        return names_and_header_of(self._entry(message.index), message)
+
+    def _head(self, index: int) -> bytes:
+        """Of an entry what it has itself: without bodies that stand elsewhere."""
+        return self._entry(index) if self._large is None else self._large.head(index)
 
     def _content(self, message: Message) -> commands.LetterContent:
         """The content of what is to be routed; of what is large without the body."""
@@ -347,7 +357,7 @@ class ShardDuties:
                     "parked" if outcome == commands.PARKED else "dropped",
                 )  # fmt: skip
             return commands.RouteDecision(death.sequence, outcome)
-        names, header = names_and_header_of(self._head(death.message), death.message)
+        names, header = self._names_and_header(death.message)
         record = Content(exchange_and_key(settings), self._records.record(death, names, header), b"")
         return self._routed(death, (journal,), record)
 

@@ -8,6 +8,8 @@ Nothing is kept for it: a stream keeps its messages anyway, and how far a copy h
 entry as what came. So a new leader here asks there and goes on, and nothing is lost or doubled with either.
 """
 
+import logging
+import struct
 from collections import deque
 from collections.abc import Callable
 from typing import Final
@@ -27,6 +29,8 @@ from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.shard import Shard
 from mayfly.node.shard.stream import Stream
 from mayfly.node.shard.stream_line import read
+
+logger = logging.getLogger(__name__)
 
 _UNDER_WAY: Final = 8
 """Commands for one copy that were sent and not yet seen to be there: bounds what is in memory of them, and the time of
@@ -224,5 +228,9 @@ class StreamCopies:
 def _as_copied(feed: _Feed, message: Message, content: commands.LetterContent) -> commands.LetterContent:
     """The content of a message as it comes to the copy; one that is no mirror says where it is from."""
     if feed.copy.settings.mirror is None:
-        content.header = with_source(content.header, feed.origin.name, message.stream_offset)
+        try:
+            content.header = with_source(content.header, feed.origin.name, message.stream_offset)
+        except (IndexError, ValueError, struct.error):
+            # Its headers can't be read: it comes as it is, and does not stop those behind it.
+            logger.exception("headers of offset %d of stream %r", message.stream_offset, feed.origin.name)
     return content

@@ -83,13 +83,18 @@ def publish_large(
     connection.close()
 
 
-def start_redrive(http: int, queue: str) -> None:
-    """Back to where its messages died."""
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{http}/api/mayfly/queues/%2F/{queue}/redrive", data=b"{}", method="POST"
-    )
+def get_request(http: int, path: str) -> urllib.request.Request:
+    """A request to a node on this machine, as guest."""
+    request = urllib.request.Request(f"http://127.0.0.1:{http}{path}")
     request.add_header("Content-Type", "application/json")
     request.add_header("Authorization", "Basic " + base64.b64encode(b"guest:guest").decode())
+    return request
+
+
+def start_redrive(http: int, queue: str) -> None:
+    """Back to where its messages died."""
+    request = get_request(http, f"/api/mayfly/queues/%2F/{queue}/redrive")
+    request.method, request.data = "POST", b"{}"
     urllib.request.urlopen(request, timeout=60).close()
 
 

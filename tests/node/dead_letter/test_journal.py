@@ -1,11 +1,14 @@
 """Records of a journal among what else is in its stream (RULES R4)."""
 
+import struct
 from typing import Any
 
 import pytest
 from pamqp import commands, header
 
+from mayfly.node.amqp.content import check_header, short_string
 from mayfly.node.catalog import Catalog
+from mayfly.node.content_header import CORRELATION_ID, HEADERS, REPLY_TO
 from mayfly.node.dead_letter.journal import LONGEST_RECORD_OCTETS, JournalRecords, is_record
 from mayfly.node.shard.message import Message
 from mayfly.node.shard.outbox import RECORD_OF_EXPIRED, RECORD_OF_QUEUE, RECORD_OF_QUEUE_EXPIRED, Death
@@ -35,3 +38,18 @@ def test_r4_what_clients_publish_is_none(headers: dict[str, Any]) -> None:
     """It is not read any further: a page of records looks at much that is none."""
     assert not is_record(content_header(**headers))
     assert not is_record(header.ContentHeader(0, 5, commands.Basic.Properties(message_id="m")).marshal())
+
+
+def test_r4_a_trace_is_found_in_headers_alone() -> None:
+    """Other properties that look like a field behind an empty table are none: the record can be read in any case."""
+    reply_to = b"\0\0\0\xff" + b"x" * 79
+    table, correlation_id = b"\0\0\0\0", short_string("traceparent")
+    flags = HEADERS | CORRELATION_ID | REPLY_TO
+    published = struct.pack(">HHQH", 60, 0, 3, flags) + table + correlation_id + bytes([len(reply_to)]) + reply_to
+    assert bytes([len(reply_to)]) == b"S", "the type of a long string"
+    check_header(published)
+    message = Message(5, 0, 3, len(published), 3, 1000, 2000, 0)
+    death = Death(1, 7, message, RECORD_OF_EXPIRED, 2001, ShardQueueSettings())
+    made = JournalRecords(Catalog(1)).record(death, b"\0\1q", published)
+    check_header(made)
+    assert is_record(made) and b"traceparent" not in made

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable
+
+import pytest
 
 from mayfly.cluster.versions import LEVEL_HIGHEST
 from mayfly.node.catalog import Catalog, DeclareQueue, FoundCluster
@@ -11,6 +14,8 @@ from mayfly.node.duties.large_bodies import LargeBodies
 from mayfly.node.duties.large_transfers import LargeTransfers
 from mayfly.node.duties.progress import AGAIN_MS
 from mayfly.node.shard.commands import TRANSFER_HEAD, encode_route
+from mayfly.node.shard.message import Message
+from mayfly.node.shard.outbox import LETTER, PUBLISHED, as_item
 from mayfly.node.shard.room import ANY_ROOM, Room
 from tests.node.shard.test_dead_letters import routed, with_deaths
 
@@ -139,3 +144,16 @@ def test_d8_what_is_refused_is_followed_by_few_and_given_again_one_by_one() -> N
     it.apply(is_received=True)
     it.look()
     assert it.in_pieces[sent + 1 :] == list(range(2, 2 + AT_ONCE))
+
+
+@pytest.mark.parametrize("kind", [LETTER, PUBLISHED])
+def test_of_small_messages_in_large_entries_one_entry_is_in_memory(kind: int) -> None:
+    it = Lanes("a")
+    items = [as_item(Message(1_000 + number, 100, 3, 20, 100, 1_000, -1, 0), kind) for number in range(100)]
+    lanes = LaneTransfers(it.driver.shard, 1, it, it.driver.lead, lambda index: bytes(1 << 20), lambda ms: ms, None)
+    tracemalloc.start()
+    try:
+        lanes._encode(it.queue, 1, items, 0)
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()

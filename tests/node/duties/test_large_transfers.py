@@ -186,11 +186,23 @@ def test_d8_what_has_no_room_beside_what_is_stuck_holds_up_nothing_smaller() -> 
 
 
 def test_what_goes_whole_to_a_nodes_memory_leaves_others_their_time() -> None:
-    it = Sessions()
+    it = Sessions().transfers
     size = 16 << 20
-    assert it.transfers.may_go_whole(size, 1_000)
+    assert it.may_go_whole(1, 9, size, 1_000)
     pause_ms = size // WHOLE_BYTES_PER_MS
-    assert not it.transfers.may_go_whole(1, 1_000 + pause_ms - 1)
-    assert it.transfers.may_go_whole(size // 16, 1_000 + pause_ms)
-    assert not it.transfers.may_go_whole(1, 1_000 + pause_ms + pause_ms // 16 - 1)
-    assert it.transfers.may_go_whole(1, 1_000 + pause_ms + pause_ms // 16)
+    assert not it.may_go_whole(1, 9, 1, 1_000 + pause_ms - 1)
+    assert it.may_go_whole(1, 9, size // 16, 1_000 + pause_ms)
+    assert not it.may_go_whole(1, 9, 1, 1_000 + pause_ms + pause_ms // 16 - 1)
+    assert it.may_go_whole(1, 9, 1, 1_000 + pause_ms + pause_ms // 16)
+
+
+def test_d8_those_who_go_whole_take_turns_and_who_has_gone_away_holds_up_nobody() -> None:
+    it = Sessions().transfers
+    size = WHOLE_BYTES_PER_MS * 100
+    gone: list[int] = []
+    for now_ms in range(0, 1_200, 20):
+        gone += [queue for queue in (1, 2, 3) if it.may_go_whole(queue, 9, size, now_ms)]
+    assert gone == [1, 2, 3] * 4
+    assert not it.may_go_whole(3, 9, size, 1_201)
+    later_ms = 1_202 + ASKS_AGAIN_WITHIN_MS
+    assert it.may_go_whole(3, 9, size, later_ms), "those before it have not asked for long"

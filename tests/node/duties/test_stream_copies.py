@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from pamqp import commands as amqp
 from pamqp.header import ContentHeader
 
 from mayfly.cluster.versions import LEVEL_HIGHEST
 from mayfly.node.catalog import Catalog, DeclareQueue, QueueRecord, RemoveQueues
 from mayfly.node.catalog.shard_settings import shard_settings
+from mayfly.node.content_header import HEADERS
 from mayfly.node.duties.progress import AGAIN_MS
 from mayfly.node.duties.stream_copies import StreamCopies
 from mayfly.node.numbers import stream_source
@@ -45,9 +48,9 @@ class Origin:
         self.driver.run(commands.encode_create_queue(record.id, shard_settings(self.catalog, record)))
         return record
 
-    def publish(self, count: int) -> None:
+    def publish(self, count: int, header: bytes = b"") -> None:
         """Messages in entries of their own."""
-        header = ContentHeader(0, 1, amqp.Basic.Properties()).marshal()
+        header = header or ContentHeader(0, 1, amqp.Basic.Properties()).marshal()
         for _ in range(count):
             parts: list[bytes] = []
             commands.encode_publish(parts, (self.stream.id,), -1, b"\x01e\x01k", header, b"m")
@@ -128,3 +131,18 @@ def test_j4_a_look_sends_a_bounded_number_of_commands_and_every_copy_has_its_tur
     looks = [origin.look() for _ in range(4)]
     assert [len(look) for look in looks] == [16, 16, 16, 2]
     assert sorted(copy for look in looks for copy in look) == sorted(copy.id for copy in origin.copies)
+
+
+@pytest.mark.parametrize("table", [b"\x02a", b"\x01a"])
+def test_headers_that_cannot_be_read_do_not_stop_a_copy(table: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing stores such any more. Its leader would end for them, and the next one as well."""
+    origin = Origin()
+    copy = origin.declare("c", {"x-sources": ["s"]})
+    cut_off = struct.pack(">HHQHI", 60, 0, 1, HEADERS, 2) + table
+    origin.publish(1)
+    origin.publish(1, cut_off)
+    origin.publish(1)
+    assert origin.look() == [copy.id]
+    [(_, command)] = origin.sent
+    assert commands.TRANSFER_COPIES_HEAD.unpack_from(command)[1] == 3 and cut_off in command
+    assert "headers of offset 1 of stream 's'" in caplog.text
