@@ -49,8 +49,8 @@ LARGE_BODY_BYTES: Final = MIB
 turn has more than some of them."""
 
 LARGE_PUBLISHES_BYTES: Final = 32 * MIB
-"""Of that so much is under way from one node at a time, or one message: two of 16 MiB, so that one that waits for a
-shard without a leader does not stop all others."""
+"""Of that so much is under way from one node at a time, or two that are larger: so one that waits for a shard without a
+leader does not stop all others."""
 
 LARGE_TRANSFERS_BYTES: Final = 64 * MIB
 """Of large dead letters, and of large messages of queues that move, those to one shard are on their way from a node at

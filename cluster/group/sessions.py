@@ -189,6 +189,13 @@ class _Batch:
 NOT_HELD: Final = -1
 
 
+def _all_of(batch: _Batch) -> bytes:
+    """The commands of a batch; of one that is in pieces altogether what is in them."""
+    if batch.form == WHOLE and batch.large is not None and not batch.size_bytes:
+        return batch.large.body
+    return b"".join(batch.commands)
+
+
 class SessionSender:
     """This node's end of its session with one group: gathers commands, numbers batches, repeats what is not applied."""
 
@@ -405,7 +412,7 @@ class SessionSender:
         """The commands of the batches up to `applied_sequence`, which were applied where this node could not see it; of
         those without an answer nothing."""
         return [
-            b"".join(batch.commands) if any(answers for answers, _ in batch.waiters) else b""
+            _all_of(batch) if any(answers for answers, _ in batch.waiters) else b""
             for batch in self._unapplied
             if batch.sequence <= applied_sequence
         ]

@@ -252,6 +252,13 @@ class GroupLog:
         rest = part_of(self.rests[index], start - len(own), length)
         return b"".join([memoryview(self._own_data(at))[first : first + size] for at, first, size in rest])
 
+    def containing(self, index: int, start: int, length: int) -> tuple[bytes, int]:
+        """Data with so many octets of the payload of an entry, and where in it they begin: the payload, or they alone
+        if they stand elsewhere with more."""
+        if self.elsewhere(index, start) >= 0:
+            return self.octets(index, start, length), 0
+        return self.data(index), start
+
     def _own_data(self, index: int) -> bytes:
         entry = self._cache.get(self.group, index)
         return self.reader(self.group, index).data if entry is None else entry.data

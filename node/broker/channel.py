@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from pamqp.base import Frame
@@ -71,8 +72,8 @@ class Channel(OperationChannel):
         # Closed by its client: what came before the close and had to wait is still done.
         self._ends_in_order: bool = False
         self._next_tag_at_end: int = 0
-        self._former_get_holders: list[DeliveryHolder] = []
-        """Of `get_holders`, in shards in which a queue is no more."""
+        self._former_holders: list[DeliveryHolder] = []
+        """Of `get_holders`, in shards in which a queue is no more; and those of `give_back`."""
         self._most_get_holders = _GET_HOLDERS
         self._operation: Operation | None = None
         self._failing_method: tuple[int, int] = (0, 0)
@@ -220,11 +221,15 @@ class Channel(OperationChannel):
         """See `ClientChannel.reply_address`."""
         return "" if self.reply_consumer is None else self.reply_consumer.address
 
+    def give_back(self, holders: Iterable[DeliveryHolder]) -> None:
+        """See `OperationChannel.give_back`."""
+        self._former_holders += holders
+
     def get_holder(self, record: QueueRecord) -> DeliveryHolder:
         """See `OperationChannel.get_holder`."""
         holder = self.get_holders.get(record.id)
         if holder is not None and holder.shard_id != record.shard:
-            self._former_get_holders.append(holder)
+            self._former_holders.append(holder)
             holder = None
         if holder is None:
             if len(self.get_holders) >= self._most_get_holders:
@@ -455,7 +460,7 @@ class Channel(OperationChannel):
             self.node.consumers.forget(consumer.holder.holder_id)
             holders[consumer.holder.holder_id] = consumer.holder
         # Cancelled consumers may hold messages still.
-        for holder in [*self.unacknowledged.holders(), *self.get_holders.values(), *self._former_get_holders]:
+        for holder in [*self.unacknowledged.holders(), *self.get_holders.values(), *self._former_holders]:
             holders[holder.holder_id] = holder
         # A client that holds its messages for too long has not failed with any of them (RULES Q1).
         way = giving_back(self.cluster.catalog.level) if self._is_timed_out else FAILED
@@ -507,7 +512,7 @@ class Channel(OperationChannel):
         for holder in [h for h in self.get_holders.values() if h.shard_id == shard_id]:
             holder.alive = False
             del self.get_holders[holder.queue_id]
-        for holder in self._former_get_holders:
+        for holder in self._former_holders:
             if holder.shard_id == shard_id:
                 holder.alive = False
         lost = [consumer for consumer in self.consumers.values() if consumer.holder.shard_id == shard_id]

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from mayfly.node.amqp.content import Content
     from mayfly.node.broker.access_counts import AccessCounts
     from mayfly.node.catalog import Catalog, CatalogCommand, QueueRecord
+    from mayfly.node.shard.message import Message
 
 
 
@@ -91,8 +92,9 @@ class ShardHandle(Protocol):
         piece at a time; what is given later may overtake it."""
         ...
 
-    def entry(self, index: int) -> bytes:
-        """The payload of a log entry that holds a live message.
+    def content(self, message: Message) -> tuple[bytes, int]:
+        """Data that has the content of a live message, and where in it that begins: at the message's ``offset`` in the
+        payload of its entry, as that of all others in it; or at 0 if it is alone.
 
         Must answer during `shard_effects` and during `done` for every message they
         mention; afterwards only while the message lives.  Raises LookupError, or

@@ -96,18 +96,21 @@ class Consumer:
         place_id = self.place_id
         index = -1
         data = b""
+        start = 0
+        """Where the content begins; nowhere at 0 but where it is alone: there is something before it in each entry."""
         counted_bytes = again = 0
         deliveries: list[tuple[int, bool, Content]] = []
         for message in messages:
-            if message.index != index:
+            if message.index != index or not start:
                 index = message.index
-                data = handle.entry(index)
-            start = message.offset
+                data, start = handle.content(message)
+            else:
+                start = message.offset
             header_at = start + message.key_length
             body_at = header_at + message.header_length
             end = body_at + message.body_length
             counted_bytes += OVERHEAD_BYTES + end - start
-            header = as_shown(header_of(message, data) if is_stream else data[header_at:body_at])
+            header = as_shown(header_of(message, data) if is_stream and start else data[header_at:body_at])
             redelivered = message.redelivered
             if redelivered:
                 again += 1
@@ -171,13 +174,13 @@ class Consumer:
 
 def content_of(handle: ShardHandle, message: Message, counts_deliveries: bool) -> Content:
     """The content of one message, as it is to be sent."""
-    data = handle.entry(message.index)
-    header_at = message.offset + message.key_length
+    data, start = handle.content(message)
+    header_at = start + message.key_length
     body_at = header_at + message.header_length
     header = as_shown(data[header_at:body_at])
     if message.redelivered and counts_deliveries:
         header = with_counts(header, message)
-    return Content(data[message.offset : header_at], header, data[body_at : body_at + message.body_length])
+    return Content(data[start:header_at], header, data[body_at : body_at + message.body_length])
 
 
 def with_counts(header: bytes, message: Message) -> bytes:

@@ -20,12 +20,14 @@ class LargePublishes:
     who is bound for another one."""
 
     def __init__(self, most_bytes: int, body_bytes: int) -> None:
-        """So much may be under way; one alone may be larger. A body larger than `body_bytes` goes in pieces."""
+        """So much may be under way, or two that are larger. A body larger than `body_bytes` goes in pieces."""
         self.body_bytes: int = body_bytes
         self.under_way_bytes: int = 0
         self.waiting_bytes: int = 0
         """Of those that stand in line: no shard has heard of them."""
         self._most_bytes = most_bytes
+        self._largest_bytes = most_bytes // 2
+        """What one counts for at most: beside one whose shard has no leader another one can go."""
         self._shards: set[int] = set()
         """Where something is on its way to."""
         self._waiting: deque[tuple[int, int, OnDone]] = deque()
@@ -33,12 +35,14 @@ class LargePublishes:
 
     def enter(self, shard_id: int, size_bytes: int, done: OnDone) -> None:
         """Stand in line; `done(None)`, perhaps at once, when it is one's turn. `leave` must follow."""
+        size_bytes = min(size_bytes, self._largest_bytes)
         self._waiting.append((shard_id, size_bytes, done))
         self.waiting_bytes += size_bytes
         self._let_go_on()
 
     def leave(self, shard_id: int, size_bytes: int) -> None:
         """What was under way is there, or lost."""
+        size_bytes = min(size_bytes, self._largest_bytes)
         self._shards.discard(shard_id)
         self.under_way_bytes -= size_bytes
         self._let_go_on()

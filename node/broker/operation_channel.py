@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from pamqp.base import Frame
@@ -70,6 +70,10 @@ class OperationChannel(ClientChannel):
 
     def get_holder(self, record: QueueRecord) -> DeliveryHolder:
         """Under what name the channel holds messages it gets from this queue."""
+        raise NotImplementedError
+
+    def give_back(self, holders: Iterable[DeliveryHolder]) -> None:
+        """What these hold goes back to its queues when the channel ends, whatever it knows of it."""
         raise NotImplementedError
 
     def submit_settlements(self) -> None:

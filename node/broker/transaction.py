@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from mayfly.node.amqp.content import Content
 from mayfly.node.broker.due_times import encode_content
 from mayfly.node.broker.operation import AmqpError
-from mayfly.node.broker.unacknowledged import Settlement, Unacknowledged, UnknownTag
+from mayfly.node.broker.unacknowledged import DeliveryHolder, Settlement, Unacknowledged, UnknownTag
 from mayfly.node.limits import (
     OPEN_TRANSACTIONS_ALARM_PERCENT,
     OPEN_TRANSACTIONS_BYTES,
@@ -201,6 +201,11 @@ class Transaction:
             more_bytes -= _size_bytes(waiting.content, _shards_of(waiting.queues))
         if more_bytes > 0:
             self._grow(0, more_bytes)
+
+    def holders(self, unacknowledged: Unacknowledged) -> list[DeliveryHolder]:
+        """Those that hold what it settles."""
+        found = [unacknowledged.holder_of(tag) for tag in self._settled_tags]
+        return list({holder.holder_id: holder for holder in found}.values())
 
     def can_settle(self, unacknowledged: Unacknowledged) -> bool:
         """Whether all that was settled is held still.  What a shard has taken back, because this node was lost to it,

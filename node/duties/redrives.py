@@ -248,8 +248,11 @@ class RedriveDuty:
 
     def _content(self, message: Message) -> commands.LetterContent:
         """Of what is large without the body."""
-        if self._large is not None and self._large.has(message):
-            return self._large.without_body(message)
+        large = self._large
+        if large is not None and large.has(message):
+            return large.without_body(message)
+        if large is not None and large.has_names_elsewhere(message):
+            return large.content(message)
         return content_of(self._entry(message.index), message)
 
     def _redriven(self, message: Message, judged: Judged) -> Redriven:

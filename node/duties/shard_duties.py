@@ -310,8 +310,11 @@ class ShardDuties:
 
     def _content(self, message: Message) -> commands.LetterContent:
         """The content of what is to be routed; of what is large without the body."""
-        if self._large is not None and self._large.has(message):
-            return self._large.without_body(message)
+        large = self._large
+        if large is not None and large.has(message):
+            return large.without_body(message)
+        if large is not None and large.has_names_elsewhere(message):
+            return large.content(message)
         return content_of(self._entry(message.index), message)
 
     def _may_route(self, parked: bool) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from mayfly.cluster.host.host import Host
 from mayfly.node.broker.cluster_facade import OnDone
 from mayfly.node.shard import commands
+from mayfly.node.shard.message import Message
 from mayfly.node.shard.shard import Shard
 
 
@@ -61,7 +62,10 @@ class ReplicatedShard:
         """See `ShardHandle.submit_in_pieces`."""
         self._host.submit_large(self.shard_id, [command], len(command), True, done)
 
-    def entry(self, index: int) -> bytes:
-        """See `ShardHandle.entry`."""
+    def content(self, message: Message) -> tuple[bytes, int]:
+        """See `ShardHandle.content`."""
         session = self._session
-        return session.payload(index) if session.is_fed else self._host.groups[self.shard_id].log.data(index)
+        if session.is_fed:
+            return session.payload(message.index), message.offset
+        log = self._host.groups[self.shard_id].log
+        return log.containing(message.index, message.offset, message.content_length)

@@ -21,6 +21,7 @@ from mayfly.node.limits import LARGE_BODY_BYTES
 from mayfly.node.numbers import is_transient
 from mayfly.node.shard import commands
 from mayfly.node.shard.errors import ShardError
+from mayfly.node.shard.message import Message
 from mayfly.node.shard.shard import Shard
 
 logger = logging.getLogger(__name__)
@@ -91,7 +92,7 @@ class LocalShard:
                 done(SESSION_LOST)
 
     def entry(self, index: int) -> bytes:
-        """See `ShardHandle.entry`.  Raises KeyError."""
+        """The payload of an entry in which a message lives.  Raises KeyError."""
         return self._entries[index]
 
     # -- time ---------------------------------------------------------------------
@@ -246,6 +247,6 @@ class LocalHandle:
         """See `ShardHandle.submit_in_pieces`: it has no log, and takes it whole."""
         self.submit(command, done)
 
-    def entry(self, index: int) -> bytes:
-        """See `ShardHandle.entry`."""
-        return self._local.entry(index)
+    def content(self, message: Message) -> tuple[bytes, int]:
+        """See `ShardHandle.content`."""
+        return self._local.entry(message.index), message.offset

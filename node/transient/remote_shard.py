@@ -14,6 +14,7 @@ from mayfly.node import notice_kinds
 from mayfly.node.broker.cluster_facade import SESSION_LOST, ClusterEvents, OnDone
 from mayfly.node.numbers import transient_shard
 from mayfly.node.shard.commands import ANSWERING, PUBLISH_GUARDED
+from mayfly.node.shard.message import Message
 from mayfly.node.transient import streams
 
 logger = logging.getLogger(__name__)
@@ -70,11 +71,11 @@ class RemoteShard:
         """See `ShardHandle.submit_in_pieces`: it has no log, and takes it whole."""
         self.submit(command, done)
 
-    def entry(self, index: int) -> bytes:
-        """See `ShardHandle.entry`; answers for the notice that is being handled."""
-        if index != self._payload_index:
-            raise LookupError(f"notice {index} of node {self._node_id} is past")
-        return self._payload
+    def content(self, message: Message) -> tuple[bytes, int]:
+        """See `ShardHandle.content`; answers for the notice that is being handled."""
+        if message.index != self._payload_index:
+            raise LookupError(f"notice {message.index} of node {self._node_id} is past")
+        return self._payload, message.offset
 
     def _add(self, data: bytes, answers: bool, done: OnDone | None) -> None:
         if not self.reachable:

@@ -364,8 +364,8 @@ class _WatchedShard:
         # A transaction takes nothing by basic.get.
         self._inner.submit_in_pieces(command, done)
 
-    def entry(self, index: int) -> bytes:
-        return self._inner.entry(index)
+    def content(self, message: Message) -> tuple[bytes, int]:
+        return self._inner.content(message)
 
 
 class _WatchedEvents:

@@ -137,7 +137,7 @@ class LargeLetters:
             position += BATCH_HEADER.size
             if kind & BORROWS:
                 self.borrowed.add((group, entry.index))
-            elif kind & WHOLE and entry.data[position] in (TRANSFER, TRANSFER_MARKED, TRANSFER_MOVED):
+            elif kind & WHOLE and length and entry.data[position] in (TRANSFER, TRANSFER_MARKED, TRANSFER_MOVED):
                 self.sent.add((group, entry.index))
             position += length
 

@@ -46,10 +46,13 @@ def commit(channel: OperationChannel, method: Any, arguments: bytes) -> Steps:
     channel.publisher.begin_transaction()
     unacknowledged = channel.unacknowledged
     cluster = channel.cluster
+    crossings = channel.node.routes.crossings
+    settling = transaction.holders(unacknowledged)
     try:
         if transaction.lacks_queues(cluster.catalog):
             known((yield BarrierStep()))
-        yield from channel.node.routes.crossings.cross(transaction.queues(cluster.catalog))
+        yield from crossings.cross(transaction.queues(cluster.catalog))
+        queues_moved = cluster.catalog.queues_moved
         returned = transaction.route(cluster.catalog)
         if channel.open:
             channel.publisher.send_returns(returned)
@@ -57,6 +60,13 @@ def commit(channel: OperationChannel, method: Any, arguments: bytes) -> Steps:
         yield from _commit_round(channel, transaction.first_round(unacknowledged))
         _check_complete(transaction.can_settle(unacknowledged))
         yield from _commit_round(channel, transaction.second_round(unacknowledged))
+        if queues_moved != cluster.catalog.queues_moved:
+            # Whoever has gone over meanwhile has not waited for this.
+            crossings.forget()
+    except AmqpError:
+        # Its tags are settled for this channel, which ends: what was not done goes back with it.
+        channel.give_back(settling)
+        raise
     finally:
         transaction.release()
     channel.client.traffic.routed += transaction.routed
@@ -67,19 +77,22 @@ def commit(channel: OperationChannel, method: Any, arguments: bytes) -> Steps:
 
 
 def _commit_round(channel: OperationChannel, parts: list[tuple[int, bytes]]) -> Steps:
-    """Have the shards do their parts, all at once; those that are large behind them, in their turn, in pieces."""
+    """Have the shards do their parts: those that are large in their turn, in pieces, the others behind them at once."""
     line = channel.node.large_publishes
     in_pieces = channel.cluster.catalog.level >= LEVEL_LARGE_DEAD_LETTERS
-    large = [(shard_id, part) for shard_id, part in parts if in_pieces and len(part) > line.body_bytes]
-    results = yield ShardsStep([part for part in parts if part not in large])
-    _check_complete(all(isinstance(result, Applied) for result in results))
-    for shard_id, part in large:
+    small: list[tuple[int, bytes]] = []
+    for shard_id, part in parts:
+        if not in_pieces or len(part) <= line.body_bytes:
+            small.append((shard_id, part))
+            continue
         yield TurnStep(line, shard_id, len(part))
         try:
             result = yield PiecesStep(shard_id, part)
         finally:
             line.leave(shard_id, len(part))
         _check_complete(isinstance(result, Applied))
+    results = yield ShardsStep(small)
+    _check_complete(all(isinstance(result, Applied) for result in results))
 
 
 def _check_complete(complete: bool) -> None:

@@ -458,3 +458,20 @@ def test_what_has_bounds_of_its_own_is_no_backlog() -> None:
         for _, sequence, _ in shown(it.unsent(1, 1000)):
             it.applied(sequence)
     assert it.pending_bytes == 0 and it.idle
+
+
+def test_what_is_in_pieces_altogether_is_asked_about_as_a_whole() -> None:
+    """After a snapshot took the place of its entry: the state tells what became of it."""
+    it = sender()
+    it.add_large([b"command" * 3], 21, True, lambda _: None)
+    sent: list[bytes] = []
+    for now_ms in range(1, 20):
+        sent = it.unsent(now_ms, 1_000)
+        for kind, sequence, _ in shown(sent):
+            if kind == PIECE:
+                it.skip(sequence)
+            else:
+                assert it.unseen(sequence) == [b"command" * 3]
+                return
+    raise AssertionError("its WHOLE was not sent")
+

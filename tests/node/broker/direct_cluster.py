@@ -27,6 +27,7 @@ from mayfly.node.catalog import (
     encode,
 )
 from mayfly.node.numbers import transient_shard
+from mayfly.node.shard.message import Message
 from mayfly.node.shard.room import Room
 from mayfly.node.transient.local_shard import LocalHandle, LocalShard
 from mayfly.node.transient.lost_owners import LostOwners
@@ -251,8 +252,8 @@ class UnreachableHandle:
         """See `ShardHandle.submit_in_pieces`: answers SESSION_LOST at once."""
         self.submit(command, done)
 
-    def entry(self, index: int) -> bytes:
-        """See `ShardHandle.entry`."""
+    def content(self, message: Message) -> tuple[bytes, int]:
+        """See `ShardHandle.content`."""
         raise LookupError(f"shard {self.shard_id} cannot be reached")
 
 

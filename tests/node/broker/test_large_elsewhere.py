@@ -10,6 +10,7 @@ from pamqp import commands
 from mayfly.cluster.group.pieces import PIECE_BYTES, PIECES_UNDER_WAY
 from mayfly.cluster.host.frame import Frame
 from mayfly.cluster.versions import LEVELS
+from mayfly.node.catalog import MoveQueue
 from mayfly.node.dead_letter import RedriveTerms
 from mayfly.node.numbers import stream_source
 from mayfly.node.shard.redrive_commands import encode_start_redrive
@@ -176,6 +177,21 @@ class Committing(Measured):
     def publish(self, body: bytes, exchange: str, key: str = "") -> None:
         self.client.send_bytes(publish_bytes(3, body, exchange, key))
 
+    def shard(self, name: str) -> int:
+        record = self.nodes[1].engine.catalog.queue("/", name)
+        assert record is not None
+        return record.shard
+
+    def declare_full(self, shard: int) -> str:
+        """A queue in this shard that takes one message."""
+        for number in range(40):
+            arguments = {"x-max-length": 1, "x-overflow": "reject-publish"}
+            self.nodes[1 + number % 3].client().declare(name := f"full{number}", arguments=arguments)
+            self.settle()
+            if self.shard(name) == shard:
+                return name
+        raise AssertionError("no queue came into the shard")
+
     def commit(self) -> None:
         self.client.take(3)
         self.client.send(3, commands.Tx.Commit())
@@ -216,6 +232,89 @@ def test_a_large_transaction_settles_what_it_settles() -> None:
     brokers.commit()
     brokers.client.lose()
     assert taken(brokers, "large0") == COMMITTED
+
+
+@pytest.mark.parametrize("body", [BIG, b"small"], ids=["large", "small"])
+def test_what_a_commit_settles_and_does_not_do_comes_back_with_its_channel(body: bytes) -> None:
+    """Its consumers are cancelled: nothing of the channel names who holds it."""
+    brokers = Committing()
+    names = [f"large{number}" for number in range(SHARDS)]
+    one, other = next((a, b) for a in names for b in names if brokers.shard(a) != brokers.shard(b))
+    full = brokers.declare_full(brokers.shard(one))
+    for name in (one, other, full):
+        brokers.publish(name.encode(), "", name)
+    brokers.commit()
+    client = brokers.client
+    for name in (one, other):
+        client.send(3, commands.Basic.Consume(queue=name, consumer_tag=name))
+    got: list[Delivery] = []
+
+    def has_come() -> bool:
+        got.extend([each for each in client.take(3) if isinstance(each, Delivery)])
+        return len(got) == 2
+
+    brokers.run_until(has_come)
+    for name in (one, other):
+        client.send(3, commands.Basic.Cancel(consumer_tag=name))
+    brokers.step()
+    for delivery in got:
+        client.send(3, commands.Basic.Ack(delivery_tag=delivery.tag))
+    brokers.publish(b"refused", "", full)
+    brokers.publish(body, "", other)
+    client.send(3, commands.Tx.Commit())
+    brokers.run_until(lambda: any(isinstance(each, commands.Channel.Close) for each in client.take(3)))
+    client.send(3, commands.Channel.CloseOk())
+    brokers.step()
+    assert taken(brokers, one) == [one.encode()], "it is not acknowledged, and was held by a cancelled consumer"
+    assert taken(brokers, other) == [body]
+
+
+def test_d7_what_was_committed_before_a_move_comes_before_what_is_committed_after_it() -> None:
+    """Another client of the node has gone over to the new shard while the commit waited in the line."""
+    brokers = Committing()
+    catalog = brokers.nodes[1].engine.catalog
+    old = brokers.shard("large0")
+    new = next(queue.shard for queue in catalog.queues() if queue.shard != old)
+    line = brokers.nodes[1].broker.large_publishes
+    for body in COMMITTED:
+        brokers.publish(body, "", "large0")
+    line.enter(old, 1, lambda _: None)
+    brokers.client.take(3)
+    brokers.client.send(3, commands.Tx.Commit())
+    assert line.waiting_bytes
+    brokers.nodes[1].engine.submit_catalog(MoveQueue("/", "large0", new), lambda _: None)
+    brokers.run_until(lambda: brokers.shard("large0") == new)
+    other = brokers.nodes[1].client()
+    other.open_channel(5, confirms=True)
+    other.send_bytes(publish_bytes(5, b"other", "", "large0"))
+    brokers.run_until(lambda: other.acks(5))
+    brokers.silent.add(new)
+    line.leave(old, 1)
+    brokers.run_until(lambda: [type(each) for each in brokers.client.take(3)] == [commands.Tx.CommitOk])
+    brokers.publish(b"after", "", "large0")
+    brokers.client.send(3, commands.Tx.Commit())
+    for _ in range(40):
+        brokers.step()
+    brokers.silent.clear()
+    brokers.run_until(lambda: [type(each) for each in brokers.client.take(3)] == [commands.Tx.CommitOk])
+    for _ in range(100):
+        brokers.step()
+    there = taken(brokers, "large0")
+    assert [body for body in there if body != b"other"] == [*COMMITTED, b"after"]
+
+
+def test_a_small_message_of_a_large_transaction_is_read_alone() -> None:
+    brokers = Committing()
+    bodies = [BIG, *[b"%d" % number for number in range(50)]]
+    for body in bodies:
+        brokers.publish(body, "", "large0")
+    brokers.commit()
+    client = brokers.nodes[1].client()
+    cache = brokers.nodes[1].engine.host.cache
+    cache.drop_joined()
+    got = [bytes(client.get("large0").body) for _ in bodies]
+    assert got == bodies
+    assert cache._joined == b"", "nothing was put together"
 
 
 @pytest.mark.parametrize("rounds", [5, 20, 40])

@@ -25,7 +25,7 @@ class Held:
 
     def __init__(self, sent: Sent, handle: ShardHandle) -> None:
         self.shard_id = handle.shard_id
-        self.submit, self.acknowledge, self.entry = handle.submit, handle.acknowledge, handle.entry
+        self.submit, self.acknowledge, self.content = handle.submit, handle.acknowledge, handle.content
         self._sent, self._handle = sent, handle
 
     def submit_in_pieces(self, command: bytes, done: OnDone | None) -> None:
@@ -176,18 +176,27 @@ def test_a_message_is_not_larger_than_is_set(client: Client) -> None:
     )
 
 
-def test_the_line_lets_in_what_fits_and_one_alone_whatever_its_size() -> None:
+def test_the_line_lets_in_what_fits_and_two_whatever_their_size() -> None:
+    """So one whose shard has no leader leaves room for another."""
     line = LargePublishes(100, 100)
     turns: list[int] = []
     for number, size in enumerate((60, 40, 500, 10, 10)):
         line.enter(number, size, lambda _, number=number: turns.append(number))  # type: ignore[misc]
     assert turns == [0, 1]
     line.leave(0, 60)
-    assert turns == [0, 1]
+    assert turns == [0, 1, 2, 3]
     line.leave(1, 40)
-    assert turns == [0, 1, 2]
-    line.leave(2, 500)
     assert turns == [0, 1, 2, 3, 4]
+    line.leave(3, 10)
+    line.leave(4, 10)
+    line.enter(5, 700, lambda _: turns.append(5))
+    line.enter(6, 1, lambda _: turns.append(6))
+    assert turns == [0, 1, 2, 3, 4, 5]
+    line.leave(2, 500)
+    assert turns[-1] == 6
+    line.leave(5, 700)
+    line.leave(6, 1)
+    assert line.under_way_bytes == line.waiting_bytes == 0
     assert LARGE_PUBLISH_BYTES <= MESSAGE_BYTES <= LARGE_PUBLISHES_BYTES
 
 

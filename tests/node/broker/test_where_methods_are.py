@@ -25,7 +25,7 @@ OPCODES: Final = {
     value: name
     for name, value in vars(shard_commands).items()
     if name in ("PUBLISH", "SETTLE", "GET", "ATTACH", "DETACH", "CREATE_QUEUE", "TOUCH_QUEUE", "PURGE",
-                "DELETE_QUEUE", "PUBLISH_GUARDED", "TRANSACTION", "PREFETCH")
+                "DELETE_QUEUE", "NOOP", "PUBLISH_GUARDED", "TRANSACTION", "PREFETCH")
 }
 NOTHING: Final = "nothing"
 
