@@ -126,6 +126,8 @@ class LargeTransfers:
             return size_bytes <= self._room_bytes()
         if self._is_stuck(shard, turn) or turn.size_bytes + size_bytes > self._ahead_bytes:
             return False
+        if turn.count >= LARGE_TRANSFERS_AHEAD_PIECES:
+            return False  # Small ones that go before a large one are batches as well, behind which others stand.
         return self._now_ms - turn.began_ms < TURN_MS or not self._others_wait(shard)
 
     def _room_bytes(self) -> int:

@@ -166,8 +166,9 @@ def _draw_scenario(seed: int) -> NodeScenario:
     scenario = with_reluctant(scenario) if stream(seed, "reluctant").random() < 0.3 else scenario
     scenario = replace(scenario, streams=stream(seed, "streams").random() < 0.5)
     cutting = stream(seed, "pieces")
-    # One at a time, and in turn with what all readers of streams settle, pieces are overload.
-    too_many = profile.session_window == 1 and scenario.streams
+    # One at a time, and in turn with what all readers of streams settle, pieces are overload, and so are those of
+    # transactions, which wait for each other and for large publishes.
+    too_many = profile.session_window == 1 and (scenario.streams or scenario.transactions)
     if cutting.random() < 0.5 and scenario.disk.base_us <= CUT_WITHIN_US and not too_many:
         large_body_bytes, piece_bytes = cutting.choice((100, 1_000)), cutting.choice((700, 1_000, 2_000))
         if profile.session_window == 1:

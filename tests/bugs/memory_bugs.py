@@ -51,8 +51,8 @@ MEMORY_BUGS = [
     Bug(
         "gives a large transaction whole",
         "node/broker/operations/session.py",
-        " if in_pieces and len(part) > line.body_bytes]",
-        " if in_pieces and len(part) < 0]",
+        "        if not in_pieces or len(part) <= line.body_bytes:\n",
+        "        if not in_pieces or len(part) >= 0:\n",
         _ELSEWHERE + "test_large_messages_of_a_transaction_go_in_pieces_to_one_shard_after_the_other",
         "largest_entry",
     ),
