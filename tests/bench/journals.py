@@ -25,11 +25,14 @@ from typing import Any, Final
 from pamqp import commands as amqp
 from pamqp import header
 
+from mayfly.cluster.group.pieces import PIECE_BYTES
 from mayfly.cluster.versions import LEVEL_HIGHEST
 from mayfly.node.catalog import Catalog, DeclareQueue, FoundCluster, QueueDeclared, QueueRecord
 from mayfly.node.catalog.shard_settings import shard_settings
 from mayfly.node.duties.large_bodies import LargeBodies
+from mayfly.node.duties.large_transfers import LargeTransfers
 from mayfly.node.duties.shard_duties import ShardDuties
+from mayfly.node.limits import LARGE_BODY_BYTES
 from mayfly.node.shard import commands
 from mayfly.node.shard.room import ANY_ROOM, Room
 from mayfly.node.shard.shard import Shard
@@ -86,6 +89,12 @@ class Log:
     def head(self, index: int) -> bytes:
         return self.payloads[index]
 
+    def data(self, index: int) -> bytes:
+        return self.payloads[index]
+
+    def elsewhere(self, index: int, start: int) -> int:
+        return -1
+
     def octets(self, index: int, start: int, length: int) -> bytes:
         return self.payloads[index][start : start + length]
 
@@ -106,7 +115,8 @@ class Round:
         self.given: list[bytes] = []
         self.sent: list[bytes] = []
         here = self.logs[HERE]
-        large = LargeBodies(here, lambda *_: None, None, self.catalog, 128 * 1024)  # type: ignore[arg-type]
+        transfers = LargeTransfers(lambda shard: 1, lambda *_: None, PIECE_BYTES)
+        large = LargeBodies(here, lambda *_: None, transfers, self.catalog, LARGE_BODY_BYTES)
         self.duties = ShardDuties(
             here.shard, HERE, self, self.given.append, here.head, lambda now_ms: now_ms, large
         )  # fmt: skip

@@ -11,6 +11,7 @@ import json
 import resource
 import selectors
 import socket
+import struct
 import time
 import urllib.request
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ import pika
 from pamqp import commands, frame
 
 from bench.mayfly_cluster import Mayfly
-from tests.bench.large_messages import CALM_S, Small, described, get_request, most_memory
+from tests.bench.large_messages import CALM_S, LOOK_S, Small, described, get_request, most_memory
 
 MOST_CHANNELS: Final = 2_047
 AT_ONCE: Final = 200
@@ -37,7 +38,8 @@ _HELLO: Final = b"AMQP\x00\x00\x09\x01" + b"".join(
     )
 )
 _OPEN_OK: Final = frame.marshal(commands.Connection.OpenOk(), 0)
-_CHANNEL_OK_BYTES: Final = len(frame.marshal(commands.Channel.OpenOk(), 1))
+_FRAME_HEAD: Final = struct.Struct(">BHI")
+_FRAME_END_BYTES: Final = 1
 
 
 def connect(port: int, count: int) -> list[socket.socket]:
@@ -77,10 +79,21 @@ def open_channels(clients: Sequence[socket.socket], count: int) -> None:
             return
         client.settimeout(TAKES_AT_MOST_S)
         client.sendall(b"".join(frame.marshal(commands.Channel.Open(), number) for number in range(1, some + 1)))
-        left = some * _CHANNEL_OK_BYTES
-        while left > 0:
-            left -= len(client.recv(65_536))
+        take_frames(client, some)
         count -= some
+
+
+def take_frames(client: socket.socket, count: int) -> None:
+    """Wait for so many frames."""
+    octets = b""
+    while count:
+        octets += client.recv(65_536)
+        while count and len(octets) >= _FRAME_HEAD.size:
+            end = _FRAME_HEAD.size + _FRAME_HEAD.unpack_from(octets)[2] + _FRAME_END_BYTES
+            if len(octets) < end:
+                break
+            octets = octets[end:]
+            count -= 1
 
 
 def totals(http: int) -> tuple[int, int]:
@@ -110,6 +123,7 @@ def main() -> None:
         clients: list[socket.socket] = []
 
         def tell(what: str) -> None:
+            time.sleep(LOOK_S)
             for node, each in enumerate(small):
                 print(f"{what}, node {node + 1}: confirmed {described(each.confirmed_s)}")
                 each.confirmed_s.clear()

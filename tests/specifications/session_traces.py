@@ -21,7 +21,7 @@ from mayfly.cluster.group.fed_entry import FedEntry
 from mayfly.cluster.group.own_session import OwnSession
 from mayfly.cluster.group.sessions import BATCH_HEADER, KIND_CLOSE, SessionKey, SessionRow, SessionTable
 from simulation.node.run import Simulation
-from simulation.node.scenario import draw_scenario
+from simulation.node.scenario import NodeScenario, draw_scenario
 from tests.specifications.scripted_feeds import WINDOW, behind_a_hole
 
 NOTHING_TOLD = -1
@@ -172,6 +172,10 @@ def recorded_sessions(run: Callable[[], object]) -> list[tuple[int, int, Session
     return [(group, node, trace) for (group, node), trace in recorder.traces.items()]
 
 
+def _simulated(scenario: NodeScenario) -> None:
+    Simulation(scenario).pass_time()
+
+
 def session_module(name: str, seeds: list[int]) -> str:
     """A module `Recorded` with the runs of these seeds, one for each node and group; those below 0 are variants of the
     script."""
@@ -179,7 +183,7 @@ def session_module(name: str, seeds: list[int]) -> str:
     for seed in seeds:
         scenario = draw_scenario(max(seed, 0))
         window = scenario.node_profile.session_window if seed >= 0 else WINDOW
-        run = partial(behind_a_hole, -seed - 1) if seed < 0 else lambda: Simulation(scenario).pass_time()  # noqa: B023
+        run = partial(behind_a_hole, -seed - 1) if seed < 0 else partial(_simulated, scenario)
         for group, node, trace in recorded_sessions(run):
             lines = ",\n".join(trace.lines)
             runs.append(

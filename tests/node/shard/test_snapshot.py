@@ -15,6 +15,7 @@ from mayfly.node.shard.state import State
 from tests.node.readings import statistics_of
 from tests.node.shard.driver import B, Driver, attach, encode_transfer, publish
 from tests.node.shard.driver import publish as published
+from tests.node.shard.test_dead_letters import content
 from tests.node.shard.test_dead_letters import routed as decided
 
 
@@ -40,7 +41,7 @@ def everything(level: int = LEVEL_HIGHEST, header: bytes = b"") -> Driver:
             ]
         ),
         commands.encode_settled(80, 1),
-        encode_transfer(9, 3, 1, [routed(1, "t", [], []).content] * 2),  # type: ignore[list-item]
+        encode_transfer(9, 3, 1, [content("t")] * 2),
     )
     driver.run(attach(2, 5, prefetch=1), attach(2, 6, no_ack=True, priority=-1), attach(3, 5, prefetch=2))
     driver.run(attach(3, 5, window_bytes=300), commands.encode_get(1, 9, False), session=B)
