@@ -15,15 +15,20 @@ from collections.abc import Callable, Mapping, Set
 from typing import Final, NamedTuple
 
 from mayfly.cluster.group.group import Group
+from mayfly.cluster.versions import LEVEL_LARGE_DEAD_LETTERS
 from mayfly.node.catalog import Catalog, QueueRecord
 from mayfly.node.dead_letter.stream_content import StreamPlace, without_place
-from mayfly.node.limits import DEAD_LETTERS_PER_ENTRY, TRANSFER_BYTES
+from mayfly.node.duties.large_transfers import LargeTransfers
+from mayfly.node.limits import DEAD_LETTERS_PER_ENTRY, LARGE_BODY_BYTES, TRANSFER_BYTES
 from mayfly.node.numbers import STREAM_SOURCE, stream_source
-from mayfly.node.shard.commands import LetterContent, encode_transfer_copies
+from mayfly.node.shard.commands import LetterContent, encode_transfer_copies, transfer_copies_parts
 from mayfly.node.shard.message import NO_DEADLINE, NO_TTL, Message, mark_of
 from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.shard import Shard
-from mayfly.node.upstream.reader import UpstreamLogin, UpstreamReader
+from mayfly.node.upstream.reader import ReadMessage, UpstreamLogin, UpstreamReader
+
+GiveLarge = Callable[[QueueRecord, int, list[bytes], int], bool]
+"""Of a mirror, from a source, the parts of a command, now; whether it could go."""
 
 FULL_BYTES: Final = 8 * 1024 * 1024
 """Contents that were read and are not stored yet: with more, nothing is read."""
@@ -67,10 +72,11 @@ class UpstreamLink:
 
     def __init__(
         self, record: QueueRecord, shard: Shard, give: Callable[[bytes], object], clock: Callable[[int], int],
-        most_body_bytes: int, random: Callable[[int], int],
+        most_body_bytes: int, random: Callable[[int], int], give_large: GiveLarge | None = None,
     ) -> None:  # fmt: skip
         """`give(command)` takes a command for the mirror's shard, which may get lost; `clock(now_ms)` is that
-        shard's; `random(n)` answers a number from 0 to n - 1."""
+        shard's; `random(n)` answers a number from 0 to n - 1. `give_large` takes one whose body is its last part, if
+        that can go now."""
         assert record.settings.upstream is not None
         assert record.settings.mirror is not None
         self.record: QueueRecord = record
@@ -89,6 +95,7 @@ class UpstreamLink:
         """It is no more needed here."""
         self._shard = shard
         self._give = give
+        self._give_large = give_large
         self._clock = clock
         self._most_body_bytes = most_body_bytes
         self._random = random
@@ -102,6 +109,10 @@ class UpstreamLink:
         self._unstored: deque[tuple[int, int, int]] = deque()
         """Of what was given to the shard: last offset, plus 1, tag and bytes."""
         self._unstored_bytes = 0
+        self._held: deque[ReadMessage] = deque()
+        """What was read and is not given to the shard: it follows a large message, which goes another way."""
+        self._large_up_to = 0
+        """Up to where a large message is that was given and is not stored; 0 for none."""
 
     # ------------------------------------------------------------------ for the shell
 
@@ -116,7 +127,7 @@ class UpstreamLink:
     @property
     def is_full(self) -> bool:
         """Whether so much waits to be stored that nothing should be read."""
-        return self._unstored_bytes >= FULL_BYTES
+        return self._unstored_bytes >= FULL_BYTES or bool(self._held)
 
     def connecting(self) -> int:
         """A connection is being made: its number."""
@@ -136,6 +147,8 @@ class UpstreamLink:
         self._moved_ms = now_ms
         self._unstored.clear()
         self._unstored_bytes = 0
+        self._held.clear()
+        self._large_up_to = 0
         self._reader = UpstreamReader(self.stream, login, self._next, self._most_body_bytes, now_ms)
 
     def receive(self, attempt: int, octets: bytes, now_ms: int) -> None:
@@ -174,6 +187,8 @@ class UpstreamLink:
         while self._unstored and self._unstored[0][0] <= received:
             _, tag, size_bytes = self._unstored.popleft()
             self._unstored_bytes -= size_bytes
+        if received >= self._large_up_to:
+            self._large_up_to = 0
         if tag:
             self._moved_ms = now_ms
             self._failures = 0
@@ -242,27 +257,45 @@ class UpstreamLink:
 
     def _store(self, reader: UpstreamReader, now_ms: int) -> str:
         """Give the shard what has come, in its order; why it can't be taken, "" if it can."""
+        held = self._held
+        held.extend(reader.take_messages())
         items: list[tuple[Message, LetterContent]] = []
         size_bytes = tag = 0
         first = self._next + 1
-        for read in reader.take_messages():
+        fault = ""
+        while held and not self._large_up_to:
+            read = held[0]
             content = read.content
             header, place = without_place(content.header)
             fault = self._misplaced(place)
             if place is None or fault:
                 break
-            copied = LetterContent(content.exchange_and_key, header, content.body)
-            items.append((_as_there(place), copied))
+            item = (_as_there(place), LetterContent(content.exchange_and_key, header, content.body))
+            if self._give_large is not None and len(content.body) > LARGE_BODY_BYTES:
+                if items:
+                    self._send(items, first, tag, size_bytes, now_ms)
+                    items, size_bytes, first = [], 0, self._next + 1
+                if not self._send_large(item, first, place.offset + 1, now_ms):
+                    break
+                self._next = self._large_up_to = place.offset + 1
+                self._note_sent(read.tag, content.size_bytes)
+                held.popleft()
+                continue
+            held.popleft()
+            items.append(item)
             size_bytes += content.size_bytes
             self._next, tag = place.offset + 1, read.tag
             if len(items) >= DEAD_LETTERS_PER_ENTRY or size_bytes >= TRANSFER_BYTES:
                 self._send(items, first, tag, size_bytes, now_ms)
                 items, size_bytes, first = [], 0, self._next + 1
-        else:
-            fault = ""
         if items:
             self._send(items, first, tag, size_bytes, now_ms)
         return fault
+
+    def _send_large(self, item: tuple[Message, LetterContent], first: int, last: int, now_ms: int) -> bool:
+        assert self._give_large is not None
+        parts = transfer_copies_parts(self._source, self.record.id, first, last, self._clock(now_ms), [item])
+        return self._give_large(self.record, self._source, parts, now_ms)
 
     def _misplaced(self, place: StreamPlace | None) -> str:
         if place is None:
@@ -284,9 +317,12 @@ class UpstreamLink:
         self, items: list[tuple[Message, LetterContent]], first: int, tag: int, size_bytes: int, now_ms: int
     ) -> None:
         last = self._next
-        self._upstream_next = max(self._upstream_next, last)
         self._give(encode_transfer_copies(self._source, self.record.id, first, last, self._clock(now_ms), items))
-        self._unstored.append((last, tag, size_bytes))
+        self._note_sent(tag, size_bytes)
+
+    def _note_sent(self, tag: int, size_bytes: int) -> None:
+        self._upstream_next = max(self._upstream_next, self._next)
+        self._unstored.append((self._next, tag, size_bytes))
         self._unstored_bytes += size_bytes
 
 
@@ -295,10 +331,11 @@ class UpstreamMirrors:
 
     def __init__(
         self, catalog: Catalog, shards: Mapping[int, Shard], groups: Mapping[int, Group],
-        give: Callable[[int, bytes], object], random: Callable[[int], int],
+        give: Callable[[int, bytes], object], random: Callable[[int], int], transfers: LargeTransfers,
     ) -> None:  # fmt: skip
         """`shards` and `groups`: those of this node, as they are at any time. `give(shard, command)` takes a command
-        for a shard that is led here; it may get lost. `random`: see `UpstreamLink`."""
+        for a shard that is led here; it may get lost. `random`: see `UpstreamLink`. What is large goes by
+        ``transfers``."""
         self.allowed: Mapping[str, Set[str]] = {}
         """The clusters that this node can read from, and the vhosts here in which mirrors of their streams may be."""
         self.most_body_bytes: int = 1 << 27
@@ -309,6 +346,7 @@ class UpstreamMirrors:
         self._groups = groups
         self._give = give
         self._random = random
+        self._transfers = transfers
         self._routing_version = -1
         self._records: list[QueueRecord] = []
 
@@ -340,7 +378,7 @@ class UpstreamMirrors:
         shard = record.shard
         link = UpstreamLink(
             record, self._shards[shard], lambda command: self._give(shard, command),
-            self._groups[shard].clock.current_ms, self.most_body_bytes, self._random,
+            self._groups[shard].clock.current_ms, self.most_body_bytes, self._random, self._in_pieces,
         )  # fmt: skip
         if record.vhost not in self.allowed.get(link.upstream, ()):
             known = link.upstream in self.allowed
@@ -351,6 +389,16 @@ class UpstreamMirrors:
             link.detail = link.fault
             link.state = REFUSED
         return link
+
+
+    def _in_pieces(self, record: QueueRecord, source: int, parts: list[bytes], now_ms: int) -> bool:
+        if self._catalog.level < LEVEL_LARGE_DEAD_LETTERS:
+            self._give(record.shard, b"".join(parts))
+            return True
+        size_bytes = sum(map(len, parts))
+        return self._transfers.give(
+            record.shard, record.id, source, size_bytes, lambda: parts, lambda: None, now_ms
+        )
 
 
 def _followed(queue: Queue) -> tuple[int, int]:

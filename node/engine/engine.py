@@ -112,7 +112,7 @@ class Engine:
         """Those whose dead letters wait for other shards. That changes with the shard alone."""
         self.distant: DistantTargets = DistantTargets(self.shards, self.host)
         self.upstreams: UpstreamMirrors = UpstreamMirrors(
-            self.catalog, self.shards, self.host.groups, self.transfer, random
+            self.catalog, self.shards, self.host.groups, self.transfer, random, self.large_transfers
         )
         self._changed: dict[int, None] = {}
         self._now_ms = 0

@@ -10,6 +10,8 @@ import pytest
 from pamqp import commands, frame, header
 from pamqp.body import ContentBody
 
+from mayfly.cluster.group.pieces import PIECE_BYTES, PIECES_UNDER_WAY
+from mayfly.cluster.host.frame import Frame
 from mayfly.cluster.versions import LEVEL_UPSTREAMS, VersionRange
 from mayfly.node.dead_letter.stream_content import PLACE, StreamPlace, without_place
 from mayfly.node.duties.upstream_mirrors import (
@@ -99,6 +101,41 @@ def test_j4_a_mirror_of_a_stream_elsewhere_has_its_messages_at_their_offsets(bot
     assert found[1].properties.headers["of"] == "mine"
     assert (found[2].properties.message_id, found[0].method.routing_key) == ("large", "s")
     assert list(found[0].properties.headers) == ["x-stream-offset"]
+
+
+@pytest.mark.parametrize("breaks", [False, True])
+def test_j4_large_messages_of_a_stream_elsewhere_come_in_pieces_and_the_others_in_their_order(
+    both: TwoClusters, breaks: bool
+) -> None:
+    """No entry, and no frame to another node, has more than some pieces of one; whatever breaks meanwhile."""
+    there, _ = begin(both, {}, MIRROR)
+    large = random.Random(1).randbytes(3 * PIECE_BYTES)
+    wanted = [b"1", b"2", large, b"3", large[1:], large[2:], b"4"]
+    both.run_until(lambda: link_of(both).state == READING)
+    largest: list[int] = []
+
+    def watch(frame: Frame) -> None:
+        largest.append(max([len(entry.data) for _, message in frame.raft for entry in message.entries], default=0))
+        largest.append(sum(len(batch) for _, batch in frame.proposals))
+
+    both.here.watches = watch
+    for body in wanted:
+        publish_large(there, "s", body)
+    if breaks:
+        both.run_until(lambda: next_offset(both.here, "m") == 3)
+        link_of(both).lost(link_of(both).attempts, "the network", both.here.now_ms)
+    catch_up(both)
+    assert max(largest) <= PIECES_UNDER_WAY * PIECE_BYTES + 4_096
+    found: list[bytes] = []
+    for node in 1, 2:
+        reader = both.here.nodes[node].client()
+        reader.send(7, commands.Channel.Open())
+        reader.send(7, commands.Basic.Qos(prefetch_count=4 if node == 1 else 3))
+        first: dict[str, Any] = {"x-stream-offset": 0 if node == 1 else 4}
+        reader.send(7, commands.Basic.Consume(queue="m", consumer_tag="r", arguments=first))
+        both.pass_ms(500)
+        found += [bytes(each.body) for each in reader.take(7) if hasattr(each, "body")]
+    assert found == wanted
 
 
 def test_j4_what_has_left_the_stream_elsewhere_is_in_no_mirror(both: TwoClusters) -> None:
