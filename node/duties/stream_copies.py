@@ -232,5 +232,8 @@ def _as_copied(feed: _Feed, message: Message, content: commands.LetterContent) -
             content.header = with_source(content.header, feed.origin.name, message.stream_offset)
         except (IndexError, ValueError, struct.error):
             # Its headers can't be read: it comes as it is, and does not stop those behind it.
-            logger.exception("headers of offset %d of stream %r", message.stream_offset, feed.origin.name)
+            logger.exception(
+                "the headers at offset %d of stream %r can't be read, copies get them as they are",
+                message.stream_offset, feed.origin.name,
+            )  # fmt: skip
     return content

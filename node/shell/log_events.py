@@ -126,6 +126,9 @@ _EVENTS: Final = {
     "mirror %r in vhost %r reads stream %r of cluster %r at %s:%d": (
         "upstream.reads mirror vhost stream cluster host port"
     ),
+    "the headers at offset %d of stream %r can't be read, copies get them as they are": (
+        "stream.headers_unreadable offset stream"
+    ),
     "what cluster %r has sent for mirror %r can't be taken": "upstream.not_taken cluster mirror",
     "the connection of mirror %r to cluster %r has failed": "upstream.failed mirror cluster",
     "mirror %r in vhost %r can't read stream %r of cluster %r now: %s": (

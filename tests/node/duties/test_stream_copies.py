@@ -145,4 +145,4 @@ def test_headers_that_cannot_be_read_do_not_stop_a_copy(table: bytes, caplog: py
     assert origin.look() == [copy.id]
     [(_, command)] = origin.sent
     assert commands.TRANSFER_COPIES_HEAD.unpack_from(command)[1] == 3 and cut_off in command
-    assert "headers of offset 1 of stream 's'" in caplog.text
+    assert "headers at offset 1 of stream 's'" in caplog.text

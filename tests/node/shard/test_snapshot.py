@@ -41,7 +41,7 @@ def everything(level: int = LEVEL_HIGHEST, header: bytes = b"") -> Driver:
             ]
         ),
         commands.encode_settled(80, 1),
-        encode_transfer(9, 3, 1, [content("t")] * 2),
+        encode_transfer(9, 3, 1, [content("t", header and header + b"er with x-death")] * 2),
     )
     driver.run(attach(2, 5, prefetch=1), attach(2, 6, no_ack=True, priority=-1), attach(3, 5, prefetch=2))
     driver.run(attach(3, 5, window_bytes=300), commands.encode_get(1, 9, False), session=B)
