@@ -62,7 +62,7 @@ MEMORY_BUGS = [
         "            if start == end and rest_bytes:\n",
         "            if start == end and not rest_bytes:\n",
         _PIECES + "test_what_is_in_pieces_altogether_is_read_where_its_whole_is_applied",
-        "machine.counters == plain.machine.counters",
+        "struct.error: unpack_from requires",
     ),
     Bug(
         "borrows what stands at the beginning of an entry's rest, wherever the body is",

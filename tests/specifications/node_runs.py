@@ -106,16 +106,16 @@ BROKEN_OUTBOXES = [
     BrokenNodes(
         OUTBOXES,
         _own(
-            "a lane begins anew when it is empty", _OUTBOX, "        lane.first_sequence += 1\n",
-            "        lane.first_sequence = lane.first_sequence + 1 if lane.items else 1\n",
+            "a lane begins anew when it is empty", _OUTBOX, "        lane.first_sequence += count\n",
+            "        lane.first_sequence = lane.first_sequence + count if items else 1\n",
         ),
         (1, 2), "put",
     ),
     BrokenNodes(
         OUTBOXES,
         _own(
-            "forgets an item more than has arrived", _DEAD_LETTERS, "lane.first_sequence <= up_to:",
-            "lane.first_sequence <= up_to + 1:",
+            "forgets an item more than has arrived", _OUTBOX, "max(0, min(up_to + 1 - lane",
+            "max(0, min(up_to + 2 - lane",
         ),
         (1, 2), "settle",
     ),
