@@ -132,7 +132,7 @@ BROKEN_CLOCKS = [
         (9,), "lead",
     ),
     BrokenNodes(CLOCKS, _planted(TIME_BUGS, "stamps by a clock that runs far ahead of the others"), (76,), "lead"),
-    BrokenNodes(CLOCKS, _planted(TIME_BUGS, "resets a lease when the leader changes"), (12,), "lead"),
+    BrokenNodes(CLOCKS, _planted(TIME_BUGS, "resets a lease when the leader changes"), (*range(9, 17),), "lead"),
     BrokenNodes(CLOCKS, _planted(TIME_BUGS, "charges an outage to leases"), (10,), "lead"),
     BrokenNodes(CLOCKS, _planted(TIME_BUGS, "ends leases by the wall clock"), (10,), "stamp"),
     BrokenNodes(
@@ -144,7 +144,7 @@ BROKEN_CLOCKS = [
 _TABLE = "cluster/group/sessions.py"
 _ADMITS = "            if not is_open(last_state) or sequence != last_sequence + 1:\n"
 BROKEN_SESSIONS = [
-    BrokenNodes(SESSIONS, _planted(GROUP_BUGS, "reuses a sequence number"), (34,), "batch"),
+    BrokenNodes(SESSIONS, _planted(GROUP_BUGS, "reuses a sequence number"), (*range(9, 17),), "batch"),
     BrokenNodes(
         SESSIONS,
         _own(
