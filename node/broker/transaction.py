@@ -12,6 +12,7 @@ as in RabbitMQ (3.10, rabbit_channel:deliver_to_queues).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from mayfly.node.amqp.content import Content
@@ -217,17 +218,16 @@ class Transaction:
         """How many tags it acknowledges."""
         return sum([len(tags) for outcome, tags in self._settled if outcome == ACK])
 
-    def first_round(self, unacknowledged: Unacknowledged) -> list[tuple[int, bytes]]:
-        """Shards and commands that come before all others: publishes to where nothing is settled."""
+    def first_round(self, unacknowledged: Unacknowledged) -> Iterator[tuple[int, bytes]]:
+        """Shards and commands that come before all others: publishes to where nothing is settled. Each is made when it
+        is wanted: of a large one the octets are there once for each shard."""
         settling = {unacknowledged.holder_of(tag).shard_id for tag in self._settled_tags}
-        first: list[tuple[int, bytes]] = []
         for shard_id in [shard for shard in self._publishes if shard not in settling]:
             count, parts = self._publishes.pop(shard_id)
-            first.append((shard_id, encode_transaction(count, parts)))
-        return first
+            yield shard_id, encode_transaction(count, parts)
 
-    def second_round(self, unacknowledged: Unacknowledged) -> list[tuple[int, bytes]]:
-        """The rest.  The tags are settled in `unacknowledged` by this."""
+    def second_round(self, unacknowledged: Unacknowledged) -> Iterator[tuple[int, bytes]]:
+        """The rest, made in the same way.  The tags are settled in `unacknowledged` before the first."""
         by_shard: dict[int, list[Settlement]] = {}
         for outcome, tags in self._settled:
             for tag in tags:
@@ -236,11 +236,9 @@ class Transaction:
             by_shard.setdefault(settlement.holder.shard_id, []).append(settlement)
         for shard_id in by_shard:
             self._publishes.setdefault(shard_id, (0, []))
-        second: list[tuple[int, bytes]] = []
         for shard_id, (count, parts) in self._publishes.items():
             settles = [settlement.encode() for settlement in by_shard.get(shard_id, [])]
-            second.append((shard_id, encode_transaction(count, [*parts, *settles])))
-        return second
+            yield shard_id, encode_transaction(count, [*parts, *settles])
 
 
 def _still_there(catalog: Catalog, queues: list[QueueRecord]) -> list[QueueRecord]:

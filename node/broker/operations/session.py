@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from pamqp import commands
@@ -76,7 +77,7 @@ def commit(channel: OperationChannel, method: Any, arguments: bytes) -> Steps:
     channel.send(commands.Tx.CommitOk())
 
 
-def _commit_round(channel: OperationChannel, parts: list[tuple[int, bytes]]) -> Steps:
+def _commit_round(channel: OperationChannel, parts: Iterable[tuple[int, bytes]]) -> Steps:
     """Have the shards do their parts: those that are large in their turn, in pieces, the others behind them at once."""
     line = channel.node.large_publishes
     in_pieces = channel.cluster.catalog.level >= LEVEL_LARGE_DEAD_LETTERS
