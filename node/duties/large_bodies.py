@@ -92,6 +92,14 @@ class LargeBodies(LargeLetters):
         octets = self._log.octets(message.index, message.offset, message.key_length + message.header_length)
         return octets[: message.key_length], octets[message.key_length :]
 
+    def in_shard(self, message: Message) -> commands.LetterContent:
+        """Its content, for a command of its own shard: of what is large without the body."""
+        if self.has(message):
+            return self.without_body(message)
+        if self.has_names_elsewhere(message):
+            return self.content(message)
+        return content_of(self._entry(message.index), message)
+
     def without_body(self, message: Message) -> commands.LetterContent:
         """Its content but for the body, which is said to be elsewhere."""
         names, header = self.names_and_header(message)

@@ -248,11 +248,8 @@ class RedriveDuty:
 
     def _content(self, message: Message) -> commands.LetterContent:
         """Of what is large without the body."""
-        large = self._large
-        if large is not None and large.has(message):
-            return large.without_body(message)
-        if large is not None and large.has_names_elsewhere(message):
-            return large.content(message)
+        if self._large is not None:
+            return self._large.in_shard(message)
         return content_of(self._entry(message.index), message)
 
     def _redriven(self, message: Message, judged: Judged) -> Redriven:

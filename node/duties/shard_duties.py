@@ -310,11 +310,8 @@ class ShardDuties:
 
     def _content(self, message: Message) -> commands.LetterContent:
         """The content of what is to be routed; of what is large without the body."""
-        large = self._large
-        if large is not None and large.has(message):
-            return large.without_body(message)
-        if large is not None and large.has_names_elsewhere(message):
-            return large.content(message)
+        if self._large is not None:
+            return self._large.in_shard(message)
         return content_of(self._entry(message.index), message)
 
     def _may_route(self, parked: bool) -> bool:
