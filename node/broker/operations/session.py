@@ -13,6 +13,7 @@ from mayfly.node.broker.large_publishes import TurnStep
 from mayfly.node.broker.operation import AmqpError, BarrierStep, PiecesStep, ShardsStep, Steps, known
 from mayfly.node.broker.operation_channel import OperationChannel
 from mayfly.node.broker.transaction import Transaction
+from mayfly.node.broker.unacknowledged import DeliveryHolder
 from mayfly.node.shard.results import Applied
 
 
@@ -48,8 +49,9 @@ def commit(channel: OperationChannel, method: Any, arguments: bytes) -> Steps:
     unacknowledged = channel.unacknowledged
     cluster = channel.cluster
     crossings = channel.node.routes.crossings
-    settling = transaction.holders(unacknowledged)
+    settling: list[DeliveryHolder] = []
     try:
+        settling = transaction.holders(unacknowledged)
         if transaction.lacks_queues(cluster.catalog):
             known((yield BarrierStep()))
         yield from crossings.cross(transaction.queues(cluster.catalog))
