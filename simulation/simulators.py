@@ -51,8 +51,8 @@ LONG: Simulator[OutsiderScenario] = Simulator(
     "long", "whole nodes for hours, judged from outside", draw_long, OutsiderRun
 )
 AGES: Simulator[OutsiderScenario] = Simulator(
-    "ages", "whole nodes for days and weeks, judged from outside", draw_ages, OutsiderRun
+    "ages", "whole nodes for months, judged from outside", draw_ages, OutsiderRun
 )
 SIMULATORS: tuple[Simulator[Any], ...] = (
-    RAFT, HOSTS, MACHINES, CLUSTERS, MOVES, LEASES, FORMING, OUTSIDER, REDRIVES, LONG, BRAKES, AGES
+    RAFT, HOSTS, MACHINES, CLUSTERS, MOVES, LEASES, FORMING, OUTSIDER, REDRIVES, LONG, AGES, BRAKES
 )  # fmt: skip

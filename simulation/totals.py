@@ -1,7 +1,8 @@
 """How much has been tried so far: a file of totals in the tree, which soaks and runs of real nodes add to.
 
 A simulated cluster-hour is an hour of the virtual time of one simulated cluster, however many nodes it has, from its
-start to the verdict. Nothing is skipped: every look at the time and every heartbeat of it was carried out. Only seeds
+start to the verdict. Nothing is skipped: every look at the time and every heartbeat that the settings of its nodes ask
+for was carried out; where those are slower than any real node's, the hours are told apart. Only seeds
 that came to their end and kept every promise count; the others are counted as failed.
 
 Whoever adds reads, adds and writes under a lock, so that two runs at once lose nothing.
@@ -19,6 +20,8 @@ from typing import Any
 BEGIN, END = "<!-- written from totals.json: begin -->", "<!-- written from totals.json: end -->"
 WITHOUT_NODES = ("raft", "hosts", "machines")
 """Simulators that have consensus and hosts, but no shards and no clients."""
+SLOWER_THAN_REAL = ("ages",)
+"""Simulators whose nodes have ticks and heartbeats that are further apart than a node's settings allow."""
 AIMS: Mapping[str, int] = {
     "simulated cluster-hours": 1_000_000, "processes killed, with clients": 500, "losses of power": 500,
     "damages of what a node has on disk": 1_000,
@@ -79,6 +82,12 @@ def hours_of(totals: Totals) -> float:
     return float(sum(row["virtual_s"] for row in totals["simulated"].values())) / 3_600
 
 
+def real_hours_of(totals: Totals) -> float:
+    """Those of them in which nodes had settings that a node takes."""
+    rows = {name: row for name, row in totals["simulated"].items() if name not in SLOWER_THAN_REAL}
+    return hours_of({"simulated": rows})
+
+
 def faults_of(totals: Totals, kinds: tuple[str, ...]) -> int:
     """How many faults of these kinds real nodes have seen."""
     return sum(row["faults"].get(kind, 0) for row in totals["real"].values() for kind in kinds)
@@ -95,14 +104,15 @@ def tables(totals: Totals) -> str:
     lines = ["| what | so far | aim |", "|---|---|---|"]
     for (what, aim), number in zip(AIMS.items(), reached, strict=True):
         lines.append(f"| {what} | {_text(number)} | {_text(aim)} |")
+    lines.insert(3, f"| of these, at settings that a node takes: all but `ages` | {_text(real_hours_of(totals))} | |")
     lines += ["", "| simulator | seeds | failed | cluster-hours | hours for each hour of CPU |"]
     lines.append("|---|---|---|---|---|")
     for name in sorted(rows, key=lambda each: (each in WITHOUT_NODES, each)):
         row = rows[name]
         rate = _text(row["virtual_s"] / row["cpu_s"]) if row["cpu_s"] else "-"
         hours = f"{row['virtual_s'] / 3_600:.1f}"
-        without = " (no clients)" if name in WITHOUT_NODES else ""
-        lines.append(f"| {name}{without} | {_text(row['seeds'])} | {row['failed']} | {hours} | {rate} |")
+        about = " (no clients)" if name in WITHOUT_NODES else " (slower nodes)" if name in SLOWER_THAN_REAL else ""
+        lines.append(f"| {name}{about} | {_text(row['seeds'])} | {row['failed']} | {hours} | {rate} |")
     lines += ["", "| command | runs | messages confirmed | processes killed | faults | promises broken |"]
     lines.append("|---|---|---|---|---|---|")
     for target, row in sorted(real.items()):

@@ -25,10 +25,10 @@ KINDS = tuple(kind for kind in faults.KINDS if kind != faults.CLOCK_STEP)
 
 LONG_STRETCHES = (400, 1_200, 2_400)
 """So many times as long is all that clients wait for in a run of long times: minutes to hours for each message."""
-SLOWNESS_OF_AGES = 1_000
-AGES_STRETCHES = (120_000, 600_000, 2_400_000)
-"""In a run of ages it is hours to weeks for each message. So many times as long as otherwise are the heartbeats and the
-patience of everybody then, or nothing but heartbeats would happen."""
+AGES_STRETCHES = (400_000, 1_200_000, 2_400_000)
+"""The same in a run of ages: hours to weeks for each message."""
+AGES_SLOWNESS = 2_000
+"""So many times as long are heartbeats and everybody's patience then, or nothing but heartbeats would happen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +117,12 @@ def draw_long(seed: int) -> OutsiderScenario:
 
 
 def draw_ages(seed: int) -> OutsiderScenario:
-    """The same of hours to weeks, in runs of weeks to months, through outages of days.
+    """The same of hours to weeks, in runs of months, through outages of days and weeks.
 
-    No real node has such settings: its heartbeats are 13 or 33 minutes apart, and all that its settings say is in that
-    proportion. What is tried is durations and dates of that size, not how much happens in such a time.
+    No real node has such settings: heartbeats are half an hour apart or an hour, and all else that nodes are told is in
+    that proportion. What is tried is durations and dates of that size, not how much happens in such a time.
     """
-    return _draw_stretched(seed, "ages", AGES_STRETCHES, SLOWNESS_OF_AGES)
+    return _draw_stretched(seed, "ages", AGES_STRETCHES, AGES_SLOWNESS)
 
 
 def _draw_stretched(seed: int, name: str, stretches: tuple[int, ...], slowness: int) -> OutsiderScenario:
