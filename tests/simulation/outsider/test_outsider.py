@@ -67,8 +67,8 @@ def test_clusters_for_months(seed: int) -> None:
     assert outcome.virtual_us > 50 * DAY_US
 
 
-def test_l6_leases_end_on_time_though_ticks_are_minutes_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And it is noticed if they do not: leaders that look at the time at each tick alone charge too little to them."""
+def test_leases_end_on_time_though_ticks_are_minutes_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """RULES L6. And it is noticed if they do not: leaders that look at the time at each tick alone charge too little to them."""
     AGES.kept(OutsiderRun(draw_ages(LEASED_FOR_AGES)))
     monkeypatch.setattr(SimulatedNode, "_look", lambda node, now_ms: None)
     assert "queue leased.1: nothing explains" in AGES.failure_of(LEASED_FOR_AGES)
