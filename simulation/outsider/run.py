@@ -114,7 +114,11 @@ class OutsiderRun(ScenarioRun[OutsiderScenario]):
             disk,
             boot,
             MachineClock(offset_us),
-            MachineProfile(tick_us=scenario.profile.tick_ms * MILLISECOND_US, loop_us=scenario.loop_us),
+            MachineProfile(
+                tick_us=scenario.profile.tick_ms * MILLISECOND_US,
+                loop_us=scenario.loop_us,
+                full_disk_retry_us=MachineProfile().full_disk_retry_us * scenario.slowness,
+            ),
             replace(scenario.disk),
         )
 

@@ -49,7 +49,7 @@ class OutsiderScenario:
     stretch: int = 1
     """So many times as long are the phases of the run, times to live, leases and delays, but no call."""
     slowness: int = 1
-    """So many times as long as others clients wait for answers, and for another try."""
+    """So many times as long as others wait for answers, and for another try, clients and the shells of nodes."""
     settle_ms: int = 2_000
     """How long the cluster may take after trouble until it is quiet."""
 
@@ -139,6 +139,7 @@ def _draw_stretched(seed: int, name: str, stretches: tuple[int, ...], slowness: 
         session_timeout_ms=12 * heartbeat_ms,
         expiry_tick_ms=random.choice((400, 1_000)) * slowness,
     )
+    links = scenario.links
     nodes = scenario.nodes[:3]
     calm_us = CALM_US * stretch
     plan: tuple[Fault, ...] = ()
@@ -165,6 +166,9 @@ def _draw_stretched(seed: int, name: str, stretches: tuple[int, ...], slowness: 
         scenario,
         nodes=nodes,
         profile=profile,
+        links=replace(
+            links, backoff_low_us=links.backoff_low_us * slowness, backoff_high_us=links.backoff_high_us * slowness
+        ),
         clock_offsets_us=scenario.clock_offsets_us[: len(nodes)],
         clock_ms=clock_ms + 2_500 if stepped else clock_ms,
         late_ms=None if stepped else 700 + 4 * profile.election_timeout_ms,

@@ -68,7 +68,7 @@ def test_clusters_for_months(seed: int) -> None:
 
 
 def test_leases_end_on_time_though_ticks_are_minutes_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """RULES L6. And it is noticed if they do not: leaders that look at the time at each tick alone charge too little to them."""
+    """RULES L6. And it is noticed if they do not: leaders that look at nothing but ticks charge too little."""
     AGES.kept(OutsiderRun(draw_ages(LEASED_FOR_AGES)))
     monkeypatch.setattr(SimulatedNode, "_look", lambda node, now_ms: None)
     assert "queue leased.1: nothing explains" in AGES.failure_of(LEASED_FOR_AGES)
