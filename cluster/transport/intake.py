@@ -72,7 +72,10 @@ class Intake:
         if self._counters_of(self._peer) is not counters:
             self._refuse_stranger(self._peer)
         frame = codec.decode_frame(data, self._peer, self._receiver)
-        divided.join(frame)
+        try:
+            divided.join(frame)
+        except ValueError as error:
+            raise codec.PeerRefused(str(error)) from None
         counters.frames_received += 1
         counters.bytes_received += len(data)
         return frame
