@@ -3,9 +3,9 @@
 import struct
 from typing import Final
 
-from mayfly.cluster.octet_views import OctetViews
 from mayfly.node.amqp.content import Content
 from mayfly.node.amqp.frame_writer import FRAME_OVERHEAD_BYTES
+from mayfly.node.amqp.octet_views import OctetViews
 
 _BODY_FRAME: Final = struct.Struct(">BHI")
 _BODY: Final = 3

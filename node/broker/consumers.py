@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from mayfly.cluster.octet_views import OctetViews
 from mayfly.node.amqp.content import Content, property_span, replace_properties
 from mayfly.node.amqp.field_table import FieldTable, long_integer
 from mayfly.node.amqp.large_body import LargeContent
+from mayfly.node.amqp.octet_views import OctetViews
 from mayfly.node.broker.client import ClientChannel
 from mayfly.node.broker.cluster_facade import OnDone, ShardHandle
 from mayfly.node.broker.pressure import Pressure

@@ -4,10 +4,10 @@ import random
 
 import pytest
 
-from mayfly.cluster.octet_views import OctetViews
 from mayfly.node.amqp.channel import ReceivingChannel
 from mayfly.node.amqp.content import Content
 from mayfly.node.amqp.large_body import LargeContent
+from mayfly.node.amqp.octet_views import OctetViews
 from mayfly.node.amqp.output import Output
 from mayfly.node.limits import OUTPUT_PART_BYTES
 
