@@ -309,8 +309,9 @@ class Connection:
     # -- what is sent -----------------------------------------------------------
 
     def take_output(self) -> list[bytes]:
-        """Octets to write, in order; each is given once."""
-        output = self.output.take()
+        """Octets to write, in order; each is given once.  Of large bodies there is a part at a time, until the socket
+        is to be closed: then it is all that is left."""
+        output = self.output.take(self.should_close)
         if output:
             self._heartbeat.sent()
         return output

@@ -323,10 +323,18 @@ class ClientProtocol(asyncio.Protocol):
     def resume_writing(self) -> None:
         """The client has caught up."""
         self._writing_paused = False
-        if self._connection is not None:
-            self._connection.pressure.set_output_blocked(False)
-            self._connection.pressure.set_output_full(False)
-            self._listener.schedule()
+        connection = self._connection
+        if connection is not None:
+            if connection.amqp.output.has_large:
+                # Its next part goes first.
+                connection.mark()
+            else:
+                self._caught_up(connection)
+
+    def _caught_up(self, connection: ClientConnection) -> None:
+        connection.pressure.set_output_blocked(False)
+        connection.pressure.set_output_full(False)
+        self._listener.schedule()
 
     def _keep_alive(self, own_socket: Any) -> None:
         """Have TCP find out when the other side is gone without a word."""
@@ -406,18 +414,17 @@ class ClientProtocol(asyncio.Protocol):
         connection = self._connection
         if connection is None:
             return
-        output = connection.flush()
+        output = connection.flush(takes_large=not self._writing_paused)
         if output and not self._transport.is_closing() and self._farewell_bytes < 0:
             octets = output[0] if len(output) == 1 else b"".join(output)
             self._given_bytes += len(octets)
             self._transport.write(octets)
-            if self._writing_paused:
-                if self._transport.get_write_buffer_size() > OUTPUT_FULL_BYTES:
+            left_bytes = connection.amqp.output.size_bytes
+            if self._writing_paused or left_bytes:
+                if self._transport.get_write_buffer_size() + left_bytes > OUTPUT_FULL_BYTES:
                     connection.pressure.set_output_full(True)
             elif connection.pressure.output_blocked or connection.pressure.output_full:
-                connection.pressure.set_output_blocked(False)
-                connection.pressure.set_output_full(False)
-                self._listener.schedule()
+                self._caught_up(connection)
         if connection.amqp.should_close:
             self._end(connection)
         elif not self._reading:
