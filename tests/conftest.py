@@ -22,6 +22,13 @@ hypothesis.settings.register_profile(
 hypothesis.settings.register_profile(
     "explore", hypothesis.settings.get_profile("any machine"), derandomize=False, max_examples=500
 )
+# Whether something is wrong, and not what the simplest example of it is: for bugs made on purpose.
+hypothesis.settings.register_profile(
+    "first failure",
+    hypothesis.settings.get_profile("any machine"),
+    phases=(hypothesis.Phase.explicit, hypothesis.Phase.generate),
+    report_multiple_bugs=False,
+)
 hypothesis.settings.load_profile("any machine")
 
 
