@@ -12,6 +12,7 @@ import pytest
 
 from mayfly.node.local_nodes.exit_codes import REFUSED
 from mayfly.node.version import VERSION
+from tests.made_wheel import compile_one_group, made_wheel
 
 ROOT = Path(__file__).resolve().parents[2]
 NEEDED = ("cluster", "mayfly", "node", "setup.py", "pyproject.toml", "README.md", "LICENSE")
@@ -110,6 +111,7 @@ def warns(installed: Path) -> bool:
 def test_without_a_compiler_a_wheel_fits_every_python_and_says_why(
     source: Path, tmp_path: Path, environment: dict[str, str], says: str
 ) -> None:
+    compile_one_group(source)
     wheel = build(source, environment)
     assert wheel.name.endswith("-py3-none-any.whl")
     assert says in use(wheel, tmp_path / "installed")
@@ -185,10 +187,50 @@ def test_a_plain_install_in_isolation_is_compiled(source: Path, tmp_path: Path) 
 
 @pytest.mark.slow
 def test_with_a_compiler_a_wheel_has_the_compiled_modules(source: Path, tmp_path: Path) -> None:
+    """The one that `make` has installed, if it is of these sources: optimising once more takes minutes."""
     if not has_compiler():
         pytest.skip("there is no C compiler, or no headers of Python")
-    wheel = build(source)
+    wheel = made_wheel() or build(source)
     python = f"cp{sys.version_info.major}{sys.version_info.minor}"
     platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
     assert wheel.name.endswith(f"-{python}-{python}-{platform}.whl")
     assert "compiled:" in use(wheel, tmp_path / "installed")
+
+
+def test_the_wheel_that_make_has_made_is_taken_if_it_is_of_these_sources(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    modules = {"mayfly/__init__.py": "1", "mayfly/cluster/raft/raft.py": "2", "mayfly/node/limits.py": "3"}
+    for name, text in modules.items():
+        path = tmp_path / (name if name.count("/") == 1 else name.removeprefix("mayfly/"))
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+    for name in ("setup.py", "pyproject.toml"):
+        (tmp_path / name).touch()
+    monkeypatch.setattr("tests.made_wheel.ROOT", tmp_path)
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "venv"))
+    (tmp_path / "venv" / "wheels").mkdir(parents=True)
+
+    def found(inside: dict[str, str], tag: str) -> bool:
+        wheel = tmp_path / "venv" / "wheels" / f"mayflymq-{VERSION}-{tag}.whl"
+        with zipfile.ZipFile(wheel, "w") as content:
+            for name, text in (inside | {"mayfly/node/limits.so": ""}).items():
+                content.writestr(name, text)
+        taken = made_wheel()
+        assert taken in (wheel, None)
+        os.utime(tmp_path / "setup.py", (wheel.stat().st_mtime + 1,) * 2)
+        assert made_wheel() is None, "built in another way"
+        os.utime(tmp_path / "setup.py", (0, 0))
+        wheel.unlink()
+        return taken is not None
+
+    assert made_wheel() is None
+    assert found(modules, f"{python}-{python}-{platform}")
+    assert not found(modules, "py3-none-any")
+    assert not found(modules, f"cp300-cp300-{platform}")
+    assert not found(modules | {"mayfly/node/limits.py": "4"}, f"{python}-{python}-{platform}")
+    assert not found(modules | {"mayfly/node/gone.py": ""}, f"{python}-{python}-{platform}")
+    del modules["mayfly/__init__.py"]
+    assert not found(modules, f"{python}-{python}-{platform}")
