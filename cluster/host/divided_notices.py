@@ -12,7 +12,7 @@ import struct
 from typing import Final
 
 from mayfly.cluster import limits, notice_kinds
-from mayfly.cluster.host.frame import Frame
+from mayfly.cluster.host.frame import ITEM_OVERHEAD_BYTES, Frame
 
 _HEAD: Final = struct.Struct("<BB")
 
@@ -46,7 +46,7 @@ class DividedNotices:
         kind, last = _HEAD.unpack_from(data)
         if kind == notice_kinds.DIVIDED or (self._pieces and kind != self._kind):
             raise ValueError(f"a piece of a notice of kind {kind} among those of one of kind {self._kind}")
-        self._size_bytes += len(data)
+        self._size_bytes += ITEM_OVERHEAD_BYTES + len(data)
         if self._size_bytes > limits.MAX_PEER_MESSAGE_BYTES:
             raise ValueError(f"a notice of more than {limits.MAX_PEER_MESSAGE_BYTES} bytes in pieces")
         self._kind = kind

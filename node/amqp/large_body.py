@@ -6,6 +6,7 @@ from typing import Final
 from mayfly.node.amqp.content import Content
 from mayfly.node.amqp.frame_writer import FRAME_OVERHEAD_BYTES
 from mayfly.node.amqp.octet_views import OctetViews
+from mayfly.node.limits import OUTPUT_PART_BYTES
 
 _BODY_FRAME: Final = struct.Struct(">BHI")
 _BODY: Final = 3
@@ -20,6 +21,13 @@ class LargeContent(Content):
     def __init__(self, exchange_and_key: bytes, header: bytes, views: OctetViews) -> None:
         super().__init__(exchange_and_key, header, b"")
         self.views: OctetViews = views
+
+
+def in_parts(content: Content) -> Content:
+    """The same, as one that leaves in parts if it is large."""
+    if len(content.body) <= OUTPUT_PART_BYTES:
+        return content
+    return LargeContent(content.exchange_and_key, content.header, OctetViews([content.body]))
 
 
 class LargeBody:

@@ -6,7 +6,7 @@ from mayfly.node.amqp.channel import ReceivingChannel
 from mayfly.node.amqp.channel_state import CLOSING
 from mayfly.node.amqp.content import Content
 from mayfly.node.amqp.frame_writer import append_confirms, append_deliveries, append_get_ok, append_return
-from mayfly.node.amqp.large_body import LargeBody, LargeContent
+from mayfly.node.amqp.large_body import LargeBody, LargeContent, in_parts
 from mayfly.node.amqp.methods import method_frame
 from mayfly.node.limits import OUTPUT_PART_BYTES
 
@@ -28,11 +28,11 @@ class Output:
         self._ahead: list[tuple[list[bytes], LargeBody]] = []
         """Large bodies, which go before all that is in ``_pieces``, and each behind what came before it."""
 
-    def take(self, all_of_it: bool = False) -> list[bytes]:
-        """Octets to write, in order; each is given once.  Of a large body no more than a part, unless it is to be all:
-        what is left, and counted in ``size_bytes``, is for the next time."""
+    def take(self) -> list[bytes]:
+        """Octets to write, in order; each is given once.  Of a large body no more than a part: what is left, and
+        counted in ``size_bytes``, is for the next time."""
         if self._ahead:
-            return self._take_ahead(all_of_it)
+            return self._take_ahead()
         pieces = self._pieces
         if pieces:
             self._pieces = []
@@ -45,21 +45,13 @@ class Output:
         """Whether what comes next is, or stands behind, a large body."""
         return bool(self._ahead)
 
-    def _take_ahead(self, all_of_it: bool) -> list[bytes]:
-        taken: list[bytes] = []
-        while self._ahead:
-            pieces, body = self._ahead[0]
-            taken += pieces
-            taken.append(body.take(body.left_bytes if all_of_it else OUTPUT_PART_BYTES))
-            if body.left_bytes:
-                self._ahead[0] = ([], body)
-            else:
-                del self._ahead[0]
-            if not all_of_it:
-                break
-        if all_of_it:
-            taken += self._pieces
-            self._pieces = []
+    def _take_ahead(self) -> list[bytes]:
+        taken, body = self._ahead[0]
+        taken.append(body.take(OUTPUT_PART_BYTES))
+        if body.left_bytes:
+            self._ahead[0] = ([], body)
+        else:
+            del self._ahead[0]
         taken_bytes = sum(map(len, taken))
         self.size_bytes -= taken_bytes
         self.taken_bytes += taken_bytes
@@ -120,9 +112,12 @@ class Output:
     def send_return(self, channel_id: int, code: int, text: str, content: Content) -> None:
         """basic.return with its content; the text is sent as it is (312: "NO_ROUTE")."""
         if self.takes(channel_id):
+            content = in_parts(content)
             self.size_bytes += append_return(
                 self._pieces, channel_id, code, text.encode(), content, self.frame_max_bytes
             )
+            if isinstance(content, LargeContent):
+                self._append_large(channel_id, content)
 
     def send_confirms(self, channel_id: int, confirms: list[tuple[int, bool]], nack: bool = False) -> None:
         """basic.ack (or nack) for each (delivery tag, multiple)."""

@@ -135,7 +135,7 @@ class ClientConnection(Client):
                 if publisher.channel.open:
                     publisher.send_confirms()
         output = self.amqp.output
-        if output.has_large and not takes_large and not self.amqp.should_close:
+        if output.has_large and not takes_large:
             return []
         taken = self.amqp.take_output()
         if output.size_bytes:

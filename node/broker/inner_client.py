@@ -105,15 +105,18 @@ class InnerClient:
     def _flush(self) -> None:
         self._is_woken = False
         octets = b"".join([self._input, *self._connection.flush()])
+        frames: list[tuple[int, int, bytes]] = []
         at = 0
         while len(octets) - at >= _FRAME_OVERHEAD_BYTES:
             kind, channel, size = _FRAME_START.unpack_from(octets, at)
             end = at + _FRAME_START.size + size
             if len(octets) <= end:
                 break
-            self._frame_came(kind, channel, octets[at + _FRAME_START.size : end])
+            frames.append((kind, channel, octets[at + _FRAME_START.size : end]))
             at = end + 1
         self._input = octets[at:]
+        for frame in frames:
+            self._frame_came(*frame)
 
     def _frame_came(self, kind: int, channel: int, payload: bytes) -> None:
         content = self._content

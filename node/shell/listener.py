@@ -384,7 +384,7 @@ class ClientProtocol(asyncio.Protocol):
         if connection.amqp.should_close and not was_over and not self._transport.is_closing():
             # It is silent, or took too long: what waits for it is for nobody.
             self.abort()
-        elif self._transport.is_closing() or self._farewell_bytes >= 0:
+        elif self._transport.is_closing() or self._farewell_bytes >= 0 or connection.amqp.should_close:
             # What is left to write may be for nobody.
             self._closing_ms = now_ms if self._closing_ms < 0 else self._closing_ms
             if now_ms - self._closing_ms > CLOSE_OK_SECONDS * 1000:
@@ -412,10 +412,10 @@ class ClientProtocol(asyncio.Protocol):
     def flush(self) -> None:
         """Write what there is to write."""
         connection = self._connection
-        if connection is None:
+        if connection is None or self._transport.is_closing():
             return
         output = connection.flush(takes_large=not self._writing_paused)
-        if output and not self._transport.is_closing() and self._farewell_bytes < 0:
+        if output and self._farewell_bytes < 0:
             octets = output[0] if len(output) == 1 else b"".join(output)
             self._given_bytes += len(octets)
             self._transport.write(octets)
@@ -425,7 +425,7 @@ class ClientProtocol(asyncio.Protocol):
                     connection.pressure.set_output_full(True)
             elif connection.pressure.output_blocked or connection.pressure.output_full:
                 self._caught_up(connection)
-        if connection.amqp.should_close:
+        if connection.amqp.should_close and not connection.amqp.output.size_bytes:
             self._end(connection)
         elif not self._reading:
             self.reading_changed()

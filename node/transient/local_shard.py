@@ -30,6 +30,9 @@ Session = tuple[int, int]
 
 ENTRY_COMMANDS: Final = 5000
 
+_VIEWED: Final = 4
+"""A view of so small a part of an entry would keep too much in memory."""
+
 _ROUNDS_PER_PUMP: Final = 50
 
 
@@ -96,8 +99,11 @@ class LocalShard:
         return self._entries[index]
 
     def views(self, index: int, start: int, length: int) -> list[memoryview]:
-        """So many octets of it."""
-        return [memoryview(self._entries[index])[start : start + length]]
+        """So many octets of it. A view keeps all of the entry in memory: of a much larger one it is a copy."""
+        whole = self._entries[index]
+        if len(whole) > _VIEWED * length:
+            whole, start = whole[start : start + length], 0
+        return [memoryview(whole)[start : start + length]]
 
     # -- time ---------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from mayfly.node.amqp.large_body import LargeContent
 from mayfly.node.amqp.octet_views import OctetViews
 from mayfly.node.amqp.output import Output
 from mayfly.node.limits import OUTPUT_PART_BYTES
+from tests.node.amqp.scripted_client import running_client
 
 BODY = random.Random(3).randbytes(3 * OUTPUT_PART_BYTES + 17)
 
@@ -54,12 +55,31 @@ def test_parts_are_together_what_one_piece_would_be(piece_bytes: int, frame_max_
     assert output.take() == []
 
 
-def test_all_of_it_can_be_had_at_once() -> None:
+def test_what_is_returned_leaves_in_parts_as_well() -> None:
     output = open_output(131_072)
-    send_all(output, [large(body, 1000) for body in (BODY, BODY, BODY)])
-    size_bytes = output.size_bytes
-    assert len(b"".join(output.take(all_of_it=True))) == size_bytes
-    assert (output.size_bytes, output.has_large, output.take()) == (0, False, [])
+    output.send_return(1, 312, "NO_ROUTE", Content(b"\x01x\x01k", bytes(14), BODY))
+    came: list[bytes] = []
+    while output.size_bytes:
+        came.append(b"".join(output.take()))
+    assert len(came) == 4
+    assert max(map(len, came)) <= OUTPUT_PART_BYTES + 200
+    small = open_output(131_072)
+    small.send_return(1, 312, "NO_ROUTE", Content(b"\x01x\x01k", bytes(14), BODY[:OUTPUT_PART_BYTES]))
+    assert not small.has_large
+
+
+@pytest.mark.parametrize("is_large", [True, False])
+def test_no_heartbeats_gather_behind_what_the_client_does_not_take(is_large: bool) -> None:
+    client = running_client(heartbeat=2)
+    connection = client.connection
+    connection.output.send_get_ok(1, 1, False, large(BODY if is_large else b"small", 1000), 0)
+    connection.output.take()
+    for now_ms in range(0, 20_000, 500):
+        connection.receive(b"\x08\x00\x00\x00\x00\x00\x00\xce")
+        connection.tick(now_ms)
+    while connection.output.has_large:
+        connection.output.take()
+    assert connection.output.take() == [] if is_large else len(connection.output.take()) > 10
 
 
 def test_what_is_for_a_closed_channel_is_dropped() -> None:

@@ -97,15 +97,24 @@ def test_j1_each_of_a_stream_says_its_offset(client: Measuring) -> None:
 def test_what_waits_is_written_before_the_connection_is_closed(client: Measuring) -> None:
     client.declare("q")
     publish(client, "q", BODY)
-    client.world.running = False
-    get = frame.marshal(commands.Basic.Get(queue="q", no_ack=True), 1)
-    client.send_bytes(get + frame.marshal(commands.Connection.Close(200, "", 0, 0), 0))
-    client.world.running = True
-    client.world.settle()
-    came = client.take()
-    assert isinstance(came[-1], commands.Connection.CloseOk)
-    assert bodies_of(came) in ([], [BODY])
-    assert client.connection.amqp.output.size_bytes == 0
+    client.connection.receive(frame.marshal(commands.Basic.Get(queue="q", no_ack=True), 1))
+    client.world.cluster.pump()
+    client.output(b"".join(client.connection.flush()))
+    assert client.connection.amqp.output.has_large
+    client.send(0, commands.Connection.Close(200, "", 0, 0))
+    *came, closed = client.take()
+    assert isinstance(closed, commands.Connection.CloseOk)
+    assert bodies_of(came) == [BODY]
+    assert client.largest_bytes <= OUTPUT_PART_BYTES + SMALL_BYTES
+
+
+def test_a_direct_reply_is_in_parts_as_well(client: Measuring) -> None:
+    client.consume("amq.rabbitmq.reply-to", no_ack=True)
+    client.declare("asked")
+    client.publish(1, "asked", b"?", reply_to="amq.rabbitmq.reply-to")
+    publish(client, client.get("asked").properties.reply_to, BODY)
+    assert bodies_of(all_of(client, client.take(1))) == [BODY]
+    assert client.largest_bytes <= OUTPUT_PART_BYTES + SMALL_BYTES
 
 
 class RawClient:
@@ -170,3 +179,27 @@ def test_a_client_that_does_not_read_has_parts_made_when_it_reads_again() -> Non
         assert octets == b"".join(2 * BODIES)
         assert not protocol._connection.pressure.output_full
         assert not protocol._connection.pressure.output_blocked
+
+
+@pytest.mark.parametrize("closes", [True, False])
+def test_what_a_client_asked_for_comes_before_its_connection_ends(closes: bool) -> None:
+    """Closed by itself, or by a node that stops."""
+    with DirectNode() as node:
+        client = RawClient(node.port)
+        client.send(1, commands.Queue.Declare(queue="q", durable=True))
+        client.read(commands.Queue.DeclareOk)
+        for body in BODIES:
+            client.socket.sendall(publish_bytes(1, body, "", "q"))
+        wait_for(lambda: client.count("q") == len(BODIES), "all is in the queue")
+        client.send(1, *[commands.Basic.Get(queue="q", no_ack=True)] * len(BODIES))
+        wait_for(lambda: any(each._writing_paused for each in node.listener._protocols), "it takes no more")
+        if closes:
+            client.send(0, commands.Connection.Close(200, "", 0, 0))
+            came = client.read(commands.Connection.CloseOk)
+        else:
+            node._loop.call_soon_threadsafe(node._stop.set)
+            came = client.read(commands.Connection.Close)
+            client.send(0, commands.Connection.CloseOk())
+        octets = b"".join(each.value for each in came if hasattr(each, "value") and isinstance(each.value, bytes))
+        assert octets == b"".join(BODIES)
+        assert client.socket.recv(1) == b""
