@@ -33,6 +33,17 @@ assert client.get("q").body == b"body"
 print(describe_version())
 """
 
+LOOKS_THROUGH = """#!/bin/sh
+case "$*" in
+*" -c build/mypyc/__native_"*)
+    CC "$@" -fsyntax-only || exit
+    while [ "$1" != -o ]; do shift; done
+    exec CC -x c -fPIC -c /dev/null -o "$2" ;;
+esac
+exec CC "$@" -O0
+"""
+"""A C compiler that makes nothing of what mypyc has translated, if it is C."""
+
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
@@ -168,11 +179,15 @@ def test_a_module_that_mypyc_refuses_is_named_by_the_version(source: Path, tmp_p
 
 @pytest.mark.slow
 def test_a_plain_install_in_isolation_is_compiled(source: Path, tmp_path: Path) -> None:
-    """With nothing but what `[build-system] requires` names, as `pip install .` builds it."""
+    """With nothing but what `[build-system] requires` names, as `pip install .` builds it. All is translated, and the C
+    of it looked through: to make code of that takes most of the time, and needs nothing more of what is installed."""
     if not has_compiler():
         pytest.skip("there is no C compiler, or no headers of Python")
+    compiler = tmp_path / "cc"
+    compiler.write_text(LOOKS_THROUGH.replace("CC", os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"))
+    compiler.chmod(0o755)
     try:
-        wheel = build(source, isolated=True)
+        wheel = build(source, {"CC": str(compiler)}, isolated=True)
     except subprocess.CalledProcessError as error:
         if "No matching distribution found" in error.stderr:
             pytest.skip("no package index is reachable")
