@@ -9,6 +9,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 ENVIRONMENT := $(VENV)/.environment
 INSTALLED := $(VENV)/.installed
+# The wheel that is installed; tests that want a compiled one take it.
+WHEELS := $(VENV)/wheels
 SOURCE_LIST := $(VENV)/.sources
 CLIENTS := $(VENV)/.clients
 SOURCES := $(shell find cluster node mayfly -name '*.py' -o -name '*.pyi' -o -name py.typed -o -path '*/http/page/*.*')
@@ -62,6 +64,9 @@ SUITES ?=
 CHECKOUTS ?=
 # For `make bench-latency`: how long at each rate; none: five minutes. For `make chaos-jepsen`: how long each run; none: three.
 SECONDS ?=
+
+# Python's caches are kept, whatever the surroundings say: tests start Python some thousand times.
+export PYTHONDONTWRITEBYTECODE :=
 
 # What has been tried so far: `make soak` adds to it, and with WRITE=1 so do the runs of real nodes.
 TOTALS := docs/measurements/totals.json
@@ -316,8 +321,9 @@ $(SOURCE_LIST): FORCE | $(ENVIRONMENT)
 
 $(INSTALLED): $(ENVIRONMENT) $(SOURCE_LIST) $(SOURCES) pyproject.toml setup.py $(wildcard README.md) LICENSE
 	@echo "Building and installing mayfly ..."
-	@rm -rf build/lib* build/bdist* mayflymq.egg-info
-	@$(PIP) install --no-deps --no-build-isolation --force-reinstall .
+	@rm -rf build/lib* build/bdist* mayflymq.egg-info $(WHEELS)
+	@$(PIP) wheel --no-deps --no-build-isolation --wheel-dir $(WHEELS) .
+	@$(PIP) install --no-deps --no-index --force-reinstall $(WHEELS)/*.whl
 	@$(BIN)/mayfly --version
 	@touch $@
 

@@ -55,6 +55,9 @@ MAX_FRAME_BYTES: Final = 4 * MIB
 """Frames that wait for a write to end are merged up to this size; the rest leaves in the next frame. Larger
 ones win nothing (the fixed cost per frame is long amortised) and delay heartbeats behind them."""
 
+NOTICE_PIECE_BYTES: Final = MIB
+"""A notice that is larger goes in pieces of this size (`cluster.host.divided_notices`)."""
+
 FEED_PART_BYTES: Final = MIB
 """What a node without a replica is told (`cluster.host.feeding`) travels in notices of about this size; a single larger
 message goes alone."""

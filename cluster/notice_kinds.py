@@ -5,6 +5,8 @@ Each module that sends one says what is in it.
 
 from typing import Final
 
+# cluster.host.divided_notices
+DIVIDED: Final = 241
 # cluster.host.feeding
 CURSORS: Final = 242
 UNKEPT: Final = 243

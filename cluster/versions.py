@@ -57,12 +57,15 @@ def range_of_peer(lowest: int, highest: int) -> VersionRange | None:
 # --- how nodes talk ------------------------------------------------------------------------------------
 
 PROTOCOL_LOWEST: Final = 6
-PROTOCOL_HIGHEST: Final = 7
+PROTOCOL_HIGHEST: Final = 8
 """Of frames, hellos and snapshots on their way. To be raised with every change that the release before can't read;
 what is sent then goes by the version of the connection. 6 is the first with ranges."""
 
 PROTOCOL_CHECKSUMS: Final = 7
 """From here on frames carry checksums where no TLS does it, and greetings always do."""
+
+PROTOCOL_DIVIDED_NOTICES: Final = 8
+"""From here on a notice that is too large for a frame goes in pieces (`cluster.host.divided_notices`)."""
 
 # --- what the log means --------------------------------------------------------------------------------
 

@@ -264,6 +264,10 @@ OUTPUT_HIGH_WATER_BYTES: Final = 4 * MIB
 OUTPUT_LOW_WATER_BYTES: Final = 1 * MIB
 """Unsent bytes of one connection below which its consumers go on."""
 
+OUTPUT_PART_BYTES: Final = MIB
+"""A larger body leaves in parts of about this size, one in each turn of the node: what is copied, and written, of it
+takes a ms or two."""
+
 OUTPUT_FULL_BYTES: Final = 16 * MIB
 """Unsent bytes of one connection above which it is not read from: what it asks for would be answered with more. Clients
 that send without reading get so many confirms and answers ahead."""

@@ -1,6 +1,7 @@
 """What all tests share: which build is under test is said at the top of the run, what was compared at its end."""
 
 import sys
+from collections.abc import Generator
 from pathlib import Path
 
 # Behind what is installed: `tests`, `bench` and `simulation` are found here, the product where it was put.
@@ -11,6 +12,7 @@ import pytest
 
 import mayfly.cluster.transport  # before gRPC: it says what gRPC logs
 from mayfly.node.shell.build import describe_version
+from tests.large_comparisons import explained
 
 # How long an example takes says how busy the machine is, and nothing about what is tested. The examples are the same in
 # every run, so that what fails is what was changed; with `--hypothesis-profile explore` they are others, and many.
@@ -20,11 +22,31 @@ hypothesis.settings.register_profile(
 hypothesis.settings.register_profile(
     "explore", hypothesis.settings.get_profile("any machine"), derandomize=False, max_examples=500
 )
+# Whether something is wrong, and not what the simplest example of it is: for bugs made on purpose.
+hypothesis.settings.register_profile(
+    "first failure",
+    hypothesis.settings.get_profile("any machine"),
+    phases=(hypothesis.Phase.explicit, hypothesis.Phase.generate),
+    report_multiple_bugs=False,
+)
 hypothesis.settings.load_profile("any machine")
 
 
 def pytest_report_header() -> str:
     return f"mayfly {describe_version()}, from {Path(mayfly.__file__).parent.parent}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_assertrepr_compare(
+    op: str, left: object, right: object
+) -> Generator[None, list[list[str]], list[list[str]]]:
+    """Much data is not compared line by line. pytest asks its own hook whatever another has said, so that is given
+    these lines to say."""
+    lines = explained(op, left, right)
+    with pytest.MonkeyPatch.context() as patch:
+        if lines:
+            patch.setattr("_pytest.assertion.util.assertrepr_compare", lambda **_: iter(lines))
+        return (yield)
 
 
 @pytest.hookimpl(trylast=True)

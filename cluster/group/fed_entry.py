@@ -1,6 +1,6 @@
 """What one entry of a group's log means for the session of one node, as a feed has it, and how that travels."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from mayfly.cluster.group.sessions import SessionKey, SessionRow
@@ -27,15 +27,27 @@ class FedEntry:
         return f"FedEntry({self.index}, {self.answers}, {self.effects}, ended={self.ended})"
 
 
+class Payloads(Protocol):
+    """What answers and effects refer to: `GroupLog`."""
+
+    def data(self, index: int) -> bytes:
+        """The payload of an entry."""
+        ...
+
+    def views(self, index: int, start: int, length: int) -> list[memoryview]:
+        """So many octets of it, where they stand."""
+        ...
+
+
 class FeedCodec(Protocol):
     """How answers and effects travel to a node without a replica."""
 
     def encode(
-        self, entries: Sequence[FedEntry], payload: Callable[[int], bytes], most_bytes: int
-    ) -> Sequence[tuple[int, bytes]]:
-        """As parts of about so many bytes. Each with how many of the entries it completes; 0: it is to be read with
-        the ones before it that complete none, and the next. `payload(index)` is that of an entry of the log, and raises
-        what the log raises."""
+        self, entries: Sequence[FedEntry], payloads: Payloads, most_bytes: int
+    ) -> Sequence[tuple[int, Sequence[bytes | memoryview]]]:
+        """As parts of about so many bytes, in pieces that are to be joined. Each with how many of the entries it
+        completes; 0: it is to be read with the ones before it that complete none, and the next. Raises what the log
+        raises."""
         ...
 
     def decode(self, parts: Sequence[bytes], session: SessionKey) -> tuple[list[FedEntry], Mapping[int, bytes]]:

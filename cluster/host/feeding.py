@@ -133,7 +133,7 @@ class Feeding:
 
     def _send_entries(self, group: Group, peer: int, incarnation: int, cursor: int, entries: list[FedEntry]) -> None:
         try:
-            parts = self._codec.encode(entries, group.log.data, FEED_PART_BYTES)
+            parts = self._codec.encode(entries, group.log, FEED_PART_BYTES)
         except (LogError, RaftError, LookupError):
             # What an answer refers to is not here any more: this replica can't tell it.
             self._told.get(group.id, {}).pop(peer, None)
@@ -144,7 +144,7 @@ class Feeding:
             place += ending
             up_to = entries[place - 1].index if ending else after
             head = _FEED.pack(group.id, incarnation, after, up_to, number, bool(ending))
-            self._send(peer, notice_kinds.FEED, head + part)
+            self._send(peer, notice_kinds.FEED, b"".join([head, *part]))
             after, number = up_to, 0 if ending else number + 1
 
     def _resume(self, peer: int, data: bytes) -> None:

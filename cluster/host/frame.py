@@ -62,7 +62,8 @@ class Frame:
 
     def parts(self, most_bytes: int) -> list["Frame"]:
         """The same as frames of about so many bytes, in order within each kind, notices first; a Raft message, an
-        envelope and a notice are not divided. The receiver ends the stream for a frame that is much too large."""
+        envelope and a notice are not divided (but see `cluster.host.divided_notices`). The receiver ends the stream for
+        a frame that is much too large."""
         if self.approximate_bytes() <= most_bytes:
             return [self]
         raft, self.raft = self.raft, []

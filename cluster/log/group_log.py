@@ -259,6 +259,16 @@ class GroupLog:
             return self.octets(index, start, length), 0
         return self.data(index), start
 
+    def views(self, index: int, start: int, length: int) -> list[memoryview]:
+        """So many octets of the payload of an entry, where they stand. For who needs much, once: nothing is put
+        together, and what is not in the cache is not put there."""
+        own = self._own_data(index)
+        pieces = [(index, 0, len(own)), *self.rests.get(index, ())]
+        return [
+            memoryview(own if at == index else self._own_data(at))[first : first + size]
+            for at, first, size in part_of(pieces, start, length)
+        ]
+
     def _own_data(self, index: int) -> bytes:
         entry = self._cache.get(self.group, index)
         return self.reader(self.group, index).data if entry is None else entry.data

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from mayfly.cluster.host.divided_notices import DividedNotices
 from mayfly.cluster.host.frame import Frame
 from mayfly.cluster.transport import codec
 from mayfly.cluster.transport.counters import PeerCounters
@@ -41,16 +42,18 @@ class Intake:
         self._now_s = now_s
         self._clock: tuple[int, float] | None = None
         """That of this stream; None before its first frame."""
+        self._divided = DividedNotices()
+        self._divided_unordered = DividedNotices()
 
     def take(self, data: bytes) -> None:
         """An encoded frame has come, in its order. Raises `PeerRefused`."""
-        frame = self._decode(data)
+        frame = self._decode(data, self._divided)
         self._clocks[self._peer] = self._clock = (frame.clock_ms, self._now_s())
         self.hand_over(frame)
 
     def take_unordered(self, data: bytes) -> None:
         """An encoded frame that may come later than others that were sent after it. Raises `PeerRefused`."""
-        frame = self._decode(data)
+        frame = self._decode(data, self._divided_unordered)
         if self._clock is not None:
             # The newest clock counts.
             frame.clock_ms = self._clock[0] + int((self._now_s() - self._clock[1]) * 1000)
@@ -64,11 +67,15 @@ class Intake:
             # A mistake in the layer above; the stream goes on.
             _log.exception("a frame of node %d was not handled", self._peer)
 
-    def _decode(self, data: bytes) -> Frame:
+    def _decode(self, data: bytes, divided: DividedNotices) -> Frame:
         counters = self.counters
         if self._counters_of(self._peer) is not counters:
             self._refuse_stranger(self._peer)
         frame = codec.decode_frame(data, self._peer, self._receiver)
+        try:
+            divided.join(frame)
+        except ValueError as error:
+            raise codec.PeerRefused(str(error)) from None
         counters.frames_received += 1
         counters.bytes_received += len(data)
         return frame

@@ -28,7 +28,7 @@ from mayfly.cluster.transport.proving import NotProven
 from mayfly.cluster.transport.refusals import Refusals
 from mayfly.cluster.transport.send_queue import SendQueue
 from mayfly.cluster.transport.snapshot_sender import SnapshotSender
-from mayfly.cluster.versions import PROTOCOL_CHECKSUMS, VersionRange
+from mayfly.cluster.versions import PROTOCOL_CHECKSUMS, PROTOCOL_DIVIDED_NOTICES, VersionRange
 
 log = logging.getLogger(__name__)
 
@@ -172,6 +172,7 @@ class PeerLink:
         self._wake.clear()
         call.add_done_callback(lambda _: self._wake.set())
         self.up = True
+        self.send_queue.divides_notices = self._protocol >= PROTOCOL_DIVIDED_NOTICES
         self.send_queue.stream = frames
         log.info("connected to node %d at %s, protocol version %d", self._peer, self.address, self._protocol)
         tell(self._events.on_up, self._peer)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from mayfly.cluster import limits
+from mayfly.cluster.host.divided_notices import divide_large
 from mayfly.cluster.host.frame import Frame
 from mayfly.cluster.raft import MessageType, RaftMessage
 from mayfly.cluster.transport import codec
@@ -54,6 +55,8 @@ class SendQueue:
         """`send_snapshot(group, message)` takes SNAP messages, also while there is no stream; `has_unordered()`: there
         is something in `unordered`."""
         self.stream: OpenStream | None = None
+        self.divides_notices: bool = False
+        """Whether the peer takes large ones in pieces."""
         self.unordered: FrameQueue = FrameQueue()
         self._peer = peer
         self._counters = counters
@@ -77,7 +80,7 @@ class SendQueue:
                 return
         # One turn of a leader may fill the windows of all groups: as one frame it would hold heartbeats up. And what
         # clients send in one turn may be more than the peer takes as one frame.
-        parts = frame.parts(limits.MAX_FRAME_BYTES)
+        parts = self._parts(frame)
         if self._waiting and not self._has_room(self._waiting, parts):
             return
         for part in parts:
@@ -117,9 +120,14 @@ class SendQueue:
     def _keep_unordered(self, frame: Frame) -> None:
         unordered = frame.take_unordered()
         if unordered is not None and self._has_room(self.unordered, [unordered]):
-            for part in unordered.parts(limits.MAX_FRAME_BYTES):
+            for part in self._parts(unordered):
                 self.unordered.put(part, part.approximate_bytes())
             self._has_unordered()
+
+    def _parts(self, frame: Frame) -> list[Frame]:
+        if self.divides_notices:
+            divide_large(frame, limits.NOTICE_PIECE_BYTES)
+        return frame.parts(limits.MAX_FRAME_BYTES)
 
     def _has_room(self, queue: FrameQueue, parts: list[Frame]) -> bool:
         """Whether there is room for all of a frame: a half of it would be of no use."""

@@ -49,7 +49,7 @@ _HASTY_CLOSING_MS: Final = 3_000
 class Connection:
     """One connection, from the protocol header to its end.
 
-    should_close: the socket is to be closed as soon as take_output() has been written.
+    should_close: the socket is to be closed as soon as all that take_output() gives has been written.
     closed_by_client: the client said close first, and may have sent more behind it.
     reading_paused: set by the owner while it does not read the socket, so that silence is not held against
     the client.
@@ -309,7 +309,7 @@ class Connection:
     # -- what is sent -----------------------------------------------------------
 
     def take_output(self) -> list[bytes]:
-        """Octets to write, in order; each is given once."""
+        """Octets to write, in order; each is given once.  Of large bodies there is a part at a time."""
         output = self.output.take()
         if output:
             self._heartbeat.sent()
@@ -431,7 +431,8 @@ class Connection:
                 self._drop(f"the client took too long in state {states.STATE_NAMES[self.state]}")
         if self.state != states.CLOSING and self._heartbeat.peer_is_silent():
             self._drop(f"missed heartbeats from client, timeout: {self.heartbeat_seconds}s")
-        if self.state != states.CLOSED and self._heartbeat.beat_is_due():
+        # Behind a large body it would be of no use before that is taken, and then there is no silence.
+        if self.state != states.CLOSED and self._heartbeat.beat_is_due() and not self.output.has_large:
             self.output.append(_HEARTBEAT_FRAME)
         return self._take_events()
 

@@ -102,6 +102,10 @@ class ShardHandle(Protocol):
         """
         ...
 
+    def views(self, message: Message) -> list[memoryview]:
+        """The same for a large message: the octets of its content where they stand, without putting them together."""
+        ...
+
 
 class ClusterFacade(Protocol):
     """The cluster as one node's broker sees it."""

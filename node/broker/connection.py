@@ -123,8 +123,9 @@ class ClientConnection(Client):
         self._handle(self.amqp.connection_lost())
         self.finish()
 
-    def flush(self) -> list[bytes]:
-        """The octets to write now: confirms of the turn included."""
+    def flush(self, takes_large: bool = True) -> list[bytes]:
+        """The octets to write now: confirms of the turn included. Where a large body leaves more than that to write,
+        the host is woken for it; and nothing of one is given where the socket `takes_large` no more for now."""
         self.dirty = False
         publishers = self._confirms_due.publishers
         if publishers:
@@ -133,7 +134,13 @@ class ClientConnection(Client):
                 publisher.is_due = False
                 if publisher.channel.open:
                     publisher.send_confirms()
-        return self.amqp.take_output()
+        output = self.amqp.output
+        if output.has_large and not takes_large:
+            return []
+        taken = self.amqp.take_output()
+        if output.size_bytes:
+            self.mark()
+        return taken
 
     # -- events -----------------------------------------------------------------
 

@@ -6,6 +6,8 @@ from typing import Final, NamedTuple
 
 from mayfly.node.amqp.content import Content, property_span, replace_properties
 from mayfly.node.amqp.field_table import FieldTable, long_integer
+from mayfly.node.amqp.large_body import LargeContent
+from mayfly.node.amqp.octet_views import OctetViews
 from mayfly.node.broker.client import ClientChannel
 from mayfly.node.broker.cluster_facade import OnDone, ShardHandle
 from mayfly.node.broker.pressure import Pressure
@@ -17,6 +19,7 @@ from mayfly.node.catalog.streams import STREAM
 from mayfly.node.content_header import HEADERS
 from mayfly.node.dead_letter.publisher_headers import as_shown
 from mayfly.node.dead_letter.stream_content import header_of, stream_id, with_place
+from mayfly.node.limits import LARGE_BODY_BYTES
 from mayfly.node.shard.commands import encode_flow, encode_taken
 from mayfly.node.shard.message import OVERHEAD_BYTES, Message
 
@@ -92,8 +95,8 @@ class Consumer:
         else:
             tag = channel.unacknowledged.hold(self.holder, first_delivery_id, count)
         handle = self.handle
+        client = channel.client
         is_stream = self.is_stream
-        place_id = self.place_id
         index = -1
         data = b""
         start = 0
@@ -101,6 +104,18 @@ class Consumer:
         counted_bytes = again = 0
         deliveries: list[tuple[int, bool, Content]] = []
         for message in messages:
+            redelivered = message.redelivered
+            if redelivered:
+                again += 1
+            if message.body_length > LARGE_BODY_BYTES:
+                counted_bytes += OVERHEAD_BYTES + message.content_length
+                content = large_content(handle, message)
+                content.header = self._told(message, content.header)
+                deliveries.append((tag, redelivered, content))
+                client.output.send_deliveries(channel.channel_id, self.wire_tag, deliveries)
+                deliveries = []
+                tag += 1
+                continue
             if message.index != index or not start:
                 index = message.index
                 data, start = handle.content(message)
@@ -111,16 +126,8 @@ class Consumer:
             end = body_at + message.body_length
             counted_bytes += OVERHEAD_BYTES + end - start
             header = as_shown(header_of(message, data) if is_stream and start else data[header_at:body_at])
-            redelivered = message.redelivered
-            if redelivered:
-                again += 1
-                if self.counts_deliveries:
-                    header = with_counts(header, message)
-            elif is_stream:
-                if place_id is not None:
-                    header = with_place(header, place_id, message)
-                else:
-                    header = with_offset(header, message.stream_offset)
+            if redelivered or is_stream:
+                header = self._told(message, header)
             deliveries.append(
                 (
                     tag,
@@ -129,14 +136,24 @@ class Consumer:
                 )
             )
             tag += 1
-        client = channel.client
         channel.traffic.deliver(count, again, self.no_ack)
         for watch in client.traffic.watches:
             watch.delivered(client.user, client.name, self.holder.queue_id, count, again)
-        client.output.send_deliveries(channel.channel_id, self.wire_tag, deliveries)
+        if deliveries:
+            client.output.send_deliveries(channel.channel_id, self.wire_tag, deliveries)
         self._pressure.note_output()
         client.mark()
         self._take(counted_bytes)
+
+    def _told(self, message: Message, header: bytes) -> bytes:
+        """The content header with what is told of a message that came back, or of its place in a stream."""
+        if message.redelivered:
+            return with_counts(header, message) if self.counts_deliveries else header
+        if not self.is_stream:
+            return header
+        if self.place_id is not None:
+            return with_place(header, self.place_id, message)
+        return with_offset(header, message.stream_offset)
 
     def set_paused(self, paused: bool, done: OnDone | None = None) -> bool:
         """Tell the shard to hold deliveries back, or to go on; False if it was told so before. After `done` there are
@@ -174,13 +191,24 @@ class Consumer:
 
 def content_of(handle: ShardHandle, message: Message, counts_deliveries: bool) -> Content:
     """The content of one message, as it is to be sent."""
-    data, start = handle.content(message)
-    header_at = start + message.key_length
-    body_at = header_at + message.header_length
-    header = as_shown(data[header_at:body_at])
+    if message.body_length > LARGE_BODY_BYTES:
+        content: Content = large_content(handle, message)
+    else:
+        data, start = handle.content(message)
+        header_at = start + message.key_length
+        body_at = header_at + message.header_length
+        body = data[body_at : body_at + message.body_length]
+        content = Content(data[start:header_at], as_shown(data[header_at:body_at]), body)
     if message.redelivered and counts_deliveries:
-        header = with_counts(header, message)
-    return Content(data[start:header_at], header, data[body_at : body_at + message.body_length])
+        content.header = with_counts(content.header, message)
+    return content
+
+
+def large_content(handle: ShardHandle, message: Message) -> LargeContent:
+    """The content of a message whose body leaves in parts."""
+    views = OctetViews(handle.views(message))
+    names = views.join(message.key_length)
+    return LargeContent(names, as_shown(views.join(message.header_length)), views)
 
 
 def with_counts(header: bytes, message: Message) -> bytes:

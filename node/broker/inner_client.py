@@ -56,7 +56,9 @@ class InnerClient:
         self._input = b""
         self._content: Received | None = None
         """The method whose content is coming."""
-        self._content_bytes = 0
+        self._body: list[bytes] = []
+        self._left_bytes = 0
+        """What has come of its body, and how much has not."""
         self._is_woken = False
         socket = ClientSocket(("127.0.0.1", 0), ("127.0.0.1", 0), False, 0, inner=user)
         self._connection: ClientConnection = broker.connect(self, "inside", True, name_of(user), socket)
@@ -102,15 +104,19 @@ class InnerClient:
 
     def _flush(self) -> None:
         self._is_woken = False
-        self._input += b"".join(self._connection.flush())
-        while len(self._input) >= _FRAME_OVERHEAD_BYTES:
-            kind, channel, size = _FRAME_START.unpack_from(self._input)
-            end = _FRAME_START.size + size
-            if len(self._input) <= end:
-                return
-            payload = self._input[_FRAME_START.size : end]
-            self._input = self._input[end + 1 :]
-            self._frame_came(kind, channel, payload)
+        octets = b"".join([self._input, *self._connection.flush()])
+        frames: list[tuple[int, int, bytes]] = []
+        at = 0
+        while len(octets) - at >= _FRAME_OVERHEAD_BYTES:
+            kind, channel, size = _FRAME_START.unpack_from(octets, at)
+            end = at + _FRAME_START.size + size
+            if len(octets) <= end:
+                break
+            frames.append((kind, channel, octets[at + _FRAME_START.size : end]))
+            at = end + 1
+        self._input = octets[at:]
+        for frame in frames:
+            self._frame_came(*frame)
 
     def _frame_came(self, kind: int, channel: int, payload: bytes) -> None:
         content = self._content
@@ -124,16 +130,17 @@ class InnerClient:
                 self._received(Received(method))
         elif kind == HEADER and content is not None:
             self._content = content = Received(content.method, payload)
-            self._content_bytes = int.from_bytes(payload[_BODY_SIZE_AT : _BODY_SIZE_AT + 8], "big")
+            self._left_bytes = int.from_bytes(payload[_BODY_SIZE_AT : _BODY_SIZE_AT + 8], "big")
             self._look_whether_whole(content)
         elif kind == BODY and content is not None:
-            self._content = content = content._replace(body=content.body + payload)
+            self._body.append(payload)
+            self._left_bytes -= len(payload)
             self._look_whether_whole(content)
 
     def _look_whether_whole(self, content: Received) -> None:
-        if len(content.body) >= self._content_bytes:
-            self._content = None
-            self._received(content)
+        if self._left_bytes <= 0:
+            self._content, body, self._body = None, self._body, []
+            self._received(content._replace(body=b"".join(body)))
 
     def _connection_method(self, method: Frame) -> None:
         if isinstance(method, commands.Connection.Start):

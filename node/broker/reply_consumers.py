@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from mayfly.node.amqp.content import Content
+from mayfly.node.amqp.large_body import in_parts
 from mayfly.node.broker.client import ClientChannel
 from mayfly.node.broker.pressure import Pressure
 
@@ -49,6 +50,6 @@ class ReplyConsumer:
             self._node.dropped += 1
             return
         tag = channel.unacknowledged.skip(1)
-        client.output.send_deliveries(channel.channel_id, self.wire_tag, [(tag, False, content)])
+        client.output.send_deliveries(channel.channel_id, self.wire_tag, [(tag, False, in_parts(content))])
         self._pressure.note_output()
         client.mark()

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
-from mayfly.cluster.group.fed_entry import FedEntry, MalformedFeed
+from mayfly.cluster.group.fed_entry import FedEntry, MalformedFeed, Payloads
 from mayfly.cluster.group.sessions import SessionKey
 from mayfly.node.dead_letter.stream_content import header_of
 from mayfly.node.shard.effects import ConsumerCancelled, ConsumerMoved, Deliver
@@ -45,10 +45,10 @@ class ShardFeedCodec:
         self._tells_marks = tells_marks
 
     def encode(
-        self, entries: Sequence[FedEntry], payload: Callable[[int], bytes], most_bytes: int
-    ) -> list[tuple[int, bytes]]:
+        self, entries: Sequence[FedEntry], payloads: Payloads, most_bytes: int
+    ) -> list[tuple[int, list[bytes | memoryview]]]:
         """See `FeedCodec.encode`."""
-        writing = _Writing(payload, most_bytes, self._tells_marks())
+        writing = _Writing(payloads, most_bytes, self._tells_marks())
         for entry in entries:
             writing.entry(entry)
         return writing.finish()
@@ -106,12 +106,12 @@ def _read(item: list[Any], entry: FedEntry, unpacker: Unpacker, session: Session
 class _Writing:
     """Parts that are being made."""
 
-    def __init__(self, payload: Callable[[int], bytes], most_bytes: int, tells_marks: bool) -> None:
-        self._packer: Packer = Packer(payload, header_of, tells_marks)
+    def __init__(self, payloads: Payloads, most_bytes: int, tells_marks: bool) -> None:
+        self._packer: Packer = Packer(payloads, header_of, tells_marks)
         self._most_bytes = most_bytes
         self._items: list[list[object]] = []
         self._ending = 0
-        self._parts: list[tuple[int, bytes]] = []
+        self._parts: list[tuple[int, list[bytes | memoryview]]] = []
 
     def entry(self, entry: FedEntry) -> None:
         """All of an entry."""
@@ -159,13 +159,13 @@ class _Writing:
     def _end_part(self, with_entry: bool) -> None:
         """One that ends in the middle of an entry is read together with the next."""
         items = _encoder.encode(self._items)
-        part = b"".join([_LENGTH.pack(len(items)), items, *self._packer.take()])
-        self._parts.append((self._ending if with_entry else 0, part))
+        pieces = [_LENGTH.pack(len(items)), items, *self._packer.take()]
+        self._parts.append((self._ending if with_entry else 0, pieces))
         self._items = []
         if with_entry:
             self._ending = 0
 
-    def finish(self) -> list[tuple[int, bytes]]:
+    def finish(self) -> list[tuple[int, list[bytes | memoryview]]]:
         """The parts."""
         if self._items:
             self._end_part(True)

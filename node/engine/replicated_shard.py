@@ -69,3 +69,10 @@ class ReplicatedShard:
             return session.payload(message.index), message.offset
         log = self._host.groups[self.shard_id].log
         return log.containing(message.index, message.offset, message.content_length)
+
+    def views(self, message: Message) -> list[memoryview]:
+        """See `ShardHandle.views`."""
+        start, length = message.offset, message.content_length
+        if self._session.is_fed:
+            return [memoryview(self._session.payload(message.index))[start : start + length]]
+        return self._host.groups[self.shard_id].log.views(message.index, start, length)

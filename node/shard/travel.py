@@ -8,6 +8,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from mayfly.cluster.group.fed_entry import Payloads
+from mayfly.node.limits import LARGE_BODY_BYTES
 from mayfly.node.shard.message import Message
 from mayfly.node.shard.results import (
     Applied,
@@ -51,19 +53,18 @@ class Packer:
     """Answers and messages for one other node; contents gather until `take`."""
 
     def __init__(
-        self, entry: Callable[[int], bytes], header_of: Callable[[Message, bytes], bytes] | None = None,
-        tells_marks: bool = False,
+        self, payloads: Payloads, header_of: Callable[[Message, bytes], bytes] | None = None, tells_marks: bool = False
     ) -> None:
-        """`entry(index)` gives the payload that a message refers to. `header_of` makes the header of a marker of a
-        stream, which has none in the log. `tells_marks`: the other node knows that there may be a mark."""
-        self._entry = entry
+        """`payloads` are those that messages refer to. `header_of` makes the header of a marker of a stream, which has
+        none in the log. `tells_marks`: the other node knows that there may be a mark."""
+        self._payloads = payloads
         self._header_of = header_of
         self._tells_marks = tells_marks
-        self._contents: list[bytes] = []
+        self._contents: list[bytes | memoryview] = []
         self.size_bytes: int = 0
         """Of the contents that have gathered."""
 
-    def take(self) -> list[bytes]:
+    def take(self) -> list[bytes | memoryview]:
         """The contents since the last time: what was packed refers to them joined."""
         contents, self._contents, self.size_bytes = self._contents, [], 0
         return contents
@@ -71,10 +72,13 @@ class Packer:
     def message(self, message: Message) -> list[int]:
         """A message, and its content among the contents."""
         if not message.header_length and message.marker_reason and self._header_of is not None:
-            return self._marker(message, self._header_of(message, self._entry(message.index)))
+            return self._marker(message, self._header_of(message, self._payloads.data(message.index)))
         offset = self.size_bytes
         length = message.content_length
-        self._contents.append(self._entry(message.index)[message.offset : message.offset + length])
+        if length > LARGE_BODY_BYTES:
+            self._contents += self._payloads.views(message.index, message.offset, length)
+        else:
+            self._contents.append(self._payloads.data(message.index)[message.offset : message.offset + length])
         self.size_bytes += length
         return [
             offset, message.key_length, message.header_length, message.body_length, message.enqueued_ms,
@@ -84,7 +88,7 @@ class Packer:
     def _marker(self, message: Message, header: bytes) -> list[int]:
         """A marker of a stream (RULES J3), with the header that it has for consumers."""
         offset = self.size_bytes
-        names = self._entry(message.index)[message.offset : message.offset + message.key_length]
+        names = self._payloads.data(message.index)[message.offset : message.offset + message.key_length]
         self._contents += (names, header)
         self.size_bytes += len(names) + len(header)
         fields = [

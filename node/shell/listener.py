@@ -323,10 +323,18 @@ class ClientProtocol(asyncio.Protocol):
     def resume_writing(self) -> None:
         """The client has caught up."""
         self._writing_paused = False
-        if self._connection is not None:
-            self._connection.pressure.set_output_blocked(False)
-            self._connection.pressure.set_output_full(False)
-            self._listener.schedule()
+        connection = self._connection
+        if connection is not None:
+            if connection.amqp.output.has_large:
+                # Its next part goes first.
+                connection.mark()
+            else:
+                self._caught_up(connection)
+
+    def _caught_up(self, connection: ClientConnection) -> None:
+        connection.pressure.set_output_blocked(False)
+        connection.pressure.set_output_full(False)
+        self._listener.schedule()
 
     def _keep_alive(self, own_socket: Any) -> None:
         """Have TCP find out when the other side is gone without a word."""
@@ -376,7 +384,7 @@ class ClientProtocol(asyncio.Protocol):
         if connection.amqp.should_close and not was_over and not self._transport.is_closing():
             # It is silent, or took too long: what waits for it is for nobody.
             self.abort()
-        elif self._transport.is_closing() or self._farewell_bytes >= 0:
+        elif self._transport.is_closing() or self._farewell_bytes >= 0 or connection.amqp.should_close:
             # What is left to write may be for nobody.
             self._closing_ms = now_ms if self._closing_ms < 0 else self._closing_ms
             if now_ms - self._closing_ms > CLOSE_OK_SECONDS * 1000:
@@ -404,21 +412,20 @@ class ClientProtocol(asyncio.Protocol):
     def flush(self) -> None:
         """Write what there is to write."""
         connection = self._connection
-        if connection is None:
+        if connection is None or self._transport.is_closing():
             return
-        output = connection.flush()
-        if output and not self._transport.is_closing() and self._farewell_bytes < 0:
+        output = connection.flush(takes_large=not self._writing_paused)
+        if output and self._farewell_bytes < 0:
             octets = output[0] if len(output) == 1 else b"".join(output)
             self._given_bytes += len(octets)
             self._transport.write(octets)
-            if self._writing_paused:
-                if self._transport.get_write_buffer_size() > OUTPUT_FULL_BYTES:
+            left_bytes = connection.amqp.output.size_bytes
+            if self._writing_paused or left_bytes:
+                if self._transport.get_write_buffer_size() + left_bytes > OUTPUT_FULL_BYTES:
                     connection.pressure.set_output_full(True)
             elif connection.pressure.output_blocked or connection.pressure.output_full:
-                connection.pressure.set_output_blocked(False)
-                connection.pressure.set_output_full(False)
-                self._listener.schedule()
-        if connection.amqp.should_close:
+                self._caught_up(connection)
+        if connection.amqp.should_close and not connection.amqp.output.size_bytes:
             self._end(connection)
         elif not self._reading:
             self.reading_changed()

@@ -30,6 +30,9 @@ Session = tuple[int, int]
 
 ENTRY_COMMANDS: Final = 5000
 
+_VIEWED: Final = 4
+"""A view of so small a part of an entry would keep too much in memory."""
+
 _ROUNDS_PER_PUMP: Final = 50
 
 
@@ -54,8 +57,8 @@ class LocalShard:
         self.shard_id: int = shard_id
         self.shard: Shard = Shard(shard_id, node_id, returns_to_place=is_transient(shard_id))
         self.source: int = source
-        large = None if transfers is None else LargeLetters(self.entry, transfers, port.catalog, large_body_bytes)
-        self._duties = ShardDuties(self.shard, source, port, self.internal, self.entry, lambda now_ms: now_ms, large)
+        large = None if transfers is None else LargeLetters(self.data, transfers, port.catalog, large_body_bytes)
+        self._duties = ShardDuties(self.shard, source, port, self.internal, self.data, lambda now_ms: now_ms, large)
         self._policies = PolicyDuties(self.shard, port.catalog, self.internal)
         self._deliver = deliver
         self._entry_commands = entry_commands
@@ -91,9 +94,16 @@ class LocalShard:
             if done is not None:
                 done(SESSION_LOST)
 
-    def entry(self, index: int) -> bytes:
+    def data(self, index: int) -> bytes:
         """The payload of an entry in which a message lives.  Raises KeyError."""
         return self._entries[index]
+
+    def views(self, index: int, start: int, length: int) -> list[memoryview]:
+        """So many octets of it. A view keeps all of the entry in memory: of a much larger one it is a copy."""
+        whole = self._entries[index]
+        if len(whole) > _VIEWED * length:
+            whole, start = whole[start : start + length], 0
+        return [memoryview(whole)[start : start + length]]
 
     # -- time ---------------------------------------------------------------------
 
@@ -249,4 +259,8 @@ class LocalHandle:
 
     def content(self, message: Message) -> tuple[bytes, int]:
         """See `ShardHandle.content`."""
-        return self._local.entry(message.index), message.offset
+        return self._local.data(message.index), message.offset
+
+    def views(self, message: Message) -> list[memoryview]:
+        """See `ShardHandle.views`."""
+        return self._local.views(message.index, message.offset, message.content_length)

@@ -77,6 +77,11 @@ class RemoteShard:
             raise LookupError(f"notice {message.index} of node {self._node_id} is past")
         return self._payload, message.offset
 
+    def views(self, message: Message) -> list[memoryview]:
+        """See `ShardHandle.views`; answers for the notice that is being handled."""
+        data, start = self.content(message)
+        return [memoryview(data)[start : start + message.content_length]]
+
     def _add(self, data: bytes, answers: bool, done: OnDone | None) -> None:
         if not self.reachable:
             if done is not None:

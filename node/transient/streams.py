@@ -25,12 +25,13 @@ repeated until RECEIVED says that they have arrived.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import Any, Final
 
 import msgspec
 
+from mayfly.cluster.group.fed_entry import Payloads
 from mayfly.node.limits import MIB
 from mayfly.node.notice_kinds import RECEIVED, TRANSFER
 from mayfly.node.shard.effects import ConsumerCancelled, Deliver
@@ -134,11 +135,11 @@ def decode_received(data: bytes) -> tuple[int, int, int]:
 class EventsWriter:
     """Gathers answers and effects for one guest until they are sent."""
 
-    def __init__(self, entry: Callable[[int], bytes], most_bytes: int = NOTICE_BYTES) -> None:
-        """`entry(index)` gives the payload that a message refers to. `most_bytes`: contents in one notice."""
-        self._packer = _GuestPacker(entry)
+    def __init__(self, payloads: Payloads, most_bytes: int = NOTICE_BYTES) -> None:
+        """`payloads` are those that messages refer to. `most_bytes`: contents in one notice."""
+        self._packer = _GuestPacker(payloads)
         self._most_bytes = most_bytes
-        self._full: list[tuple[list[list[object]], list[bytes]]] = []
+        self._full: list[tuple[list[list[object]], list[bytes | memoryview]]] = []
         """Items and contents of the notices before the last."""
         self._items: list[list[object]] = []
 

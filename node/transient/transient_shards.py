@@ -244,7 +244,7 @@ class TransientShards:
             # All sessions of this shard are this node's, so that it sees the effects of all.
             session = (self.node_id, self._next_guest)
             self._next_guest += 1
-            guest = Guest(node_id, stream, session, streams.EventsWriter(self.local.entry))
+            guest = Guest(node_id, stream, session, streams.EventsWriter(self.local))
             self._guests[node_id] = guest
             self._guest_of[session] = guest
             self.local.guests.add(session)

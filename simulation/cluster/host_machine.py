@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from hashlib import blake2b
 from typing import Any
 
-from mayfly.cluster.group.fed_entry import FedEntry, MalformedFeed
+from mayfly.cluster.group.fed_entry import FedEntry, MalformedFeed, Payloads
 from mayfly.cluster.group.sessions import SessionKey
 from mayfly.cluster.group.state_machine import UNKNOWN, BadSnapshot, Missed
 from mayfly.cluster.host.failure_domains import path_of
@@ -161,18 +161,18 @@ class EchoCodec:
     """The `FeedCodec` of chain machines: JSON, a part for each entry, or one for each echo."""
 
     def encode(
-        self, entries: Sequence[FedEntry], payload: Callable[[int], bytes], most_bytes: int
-    ) -> list[tuple[int, bytes]]:
+        self, entries: Sequence[FedEntry], payloads: Payloads, most_bytes: int
+    ) -> list[tuple[int, list[bytes]]]:
         """See `FeedCodec`."""
-        parts: list[tuple[int, bytes]] = []
+        parts: list[tuple[int, list[bytes]]] = []
         for entry in entries:
             echoes = [
-                [it.client, it.number, it.index, payload_digest(payload(it.index)).hex()]
+                [it.client, it.number, it.index, payload_digest(payloads.data(it.index)).hex()]
                 for it in entry.effects
                 if isinstance(it, Echo)
             ]
-            parts += [(0, json.dumps([0, [], [echo], None]).encode()) for echo in echoes[1:]]
-            parts.append((1, json.dumps([entry.index, entry.answers, echoes[:1], entry.ended]).encode()))
+            parts += [(0, [json.dumps([0, [], [echo], None]).encode()]) for echo in echoes[1:]]
+            parts.append((1, [json.dumps([entry.index, entry.answers, echoes[:1], entry.ended]).encode()]))
         return parts
 
     def decode(self, parts: Sequence[bytes], session: SessionKey) -> tuple[list[FedEntry], dict[int, bytes]]:

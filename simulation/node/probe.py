@@ -367,6 +367,9 @@ class _WatchedShard:
     def content(self, message: Message) -> tuple[bytes, int]:
         return self._inner.content(message)
 
+    def views(self, message: Message) -> list[memoryview]:
+        return self._inner.views(message)
+
 
 class _WatchedEvents:
     """`ClusterEvents` that show deliveries to the probe."""

@@ -13,12 +13,16 @@ to do.
     copies        to a stream that 16 others copy
     to-memory     as dead letters, and the 16 queues are in one node's memory
     from-memory   as dead letters, and the queue in which they die is
+    get           to one queue, confirmed, and got there at another node
+    fed           the same of queues with one replica each, at a node without one
+    memory        the same of a queue in one node's memory, published at another and got at the third
 """
 
 import argparse
 import base64
 import json
 import multiprocessing
+import os
 import statistics
 import threading
 import time
@@ -35,6 +39,7 @@ from bench.clusters import page
 from bench.mayfly_cluster import Mayfly, MayflyCluster
 
 QUEUES: Final = 16
+GOT: Final = "large0"
 DYING: Final = "dying"
 PUBLISH: Final = "publish"
 TRANSACTION: Final = "transaction"
@@ -43,7 +48,11 @@ REDRIVE: Final = "redrive"
 COPIES: Final = "copies"
 TO_MEMORY: Final = "to-memory"
 FROM_MEMORY: Final = "from-memory"
-WAYS: Final = (PUBLISH, TRANSACTION, DEAD_LETTERS, REDRIVE, COPIES, TO_MEMORY, FROM_MEMORY)
+GET: Final = "get"
+FED: Final = "fed"
+MEMORY: Final = "memory"
+WAYS: Final = (PUBLISH, TRANSACTION, DEAD_LETTERS, REDRIVE, COPIES, TO_MEMORY, FROM_MEMORY, GET, FED, MEMORY)
+_GOT_WAYS: Final = (GET, FED, MEMORY)
 _DYING_WAYS: Final = (DEAD_LETTERS, REDRIVE, TO_MEMORY, FROM_MEMORY)
 PACE_S: Final = 0.01
 CALM_S: Final = 3.0
@@ -51,9 +60,10 @@ LOOK_S: Final = 0.05
 
 
 def publish_large(
-    uri: str, http: int, way: str, mib: int, times: int, told: "multiprocessing.Queue[list[float]]"
+    uri: str, elsewhere: str, http: int, way: str, mib: int, times: int, told: "multiprocessing.Queue[list[float]]"
 ) -> None:
-    """Publish, until it has come to all queues; tell how long each took, in seconds."""
+    """Publish, until it has come to all queues, or was got at the node `elsewhere`; tell how long each took, in
+    seconds."""
     body = bytes(mib << 20)
     connection = pika.BlockingConnection(pika.URLParameters(uri))
     channel = connection.channel()
@@ -62,6 +72,18 @@ def publish_large(
     else:
         channel.confirm_delivery()
     took: list[float] = []
+    if way in _GOT_WAYS:
+        other = pika.BlockingConnection(pika.URLParameters(elsewhere))
+        for _ in range(times):
+            channel.basic_publish("", GOT, body, pika.BasicProperties(delivery_mode=2))
+            began_s = time.monotonic()
+            while other.channel().basic_get(GOT, auto_ack=True)[0] is None:
+                time.sleep(LOOK_S)
+            took.append(time.monotonic() - began_s)
+        told.put(took)
+        other.close()
+        connection.close()
+        return
     dies = way in _DYING_WAYS
     exchange, key = ("", DYING) if dies else ("", "origin") if way == COPIES else ("large", "")
     properties = pika.BasicProperties(delivery_mode=2, expiration="0" if dies else None)
@@ -107,7 +129,7 @@ def declare(channel: BlockingChannel, way: str) -> None:
         arguments: dict[str, object] | None = None
         if way == COPIES:
             arguments = {"x-queue-type": "stream", "x-sources": ["origin"]}
-        channel.queue_declare(f"large{number}", durable=way != TO_MEMORY, arguments=arguments)
+        channel.queue_declare(f"large{number}", durable=way not in (TO_MEMORY, MEMORY), arguments=arguments)
         channel.queue_bind(f"large{number}", "large")
     channel.queue_declare(DYING, durable=way != FROM_MEMORY, arguments={"x-dead-letter-exchange": "large"})
     for node in range(3):
@@ -203,6 +225,8 @@ def main() -> None:
     parser.add_argument("--way", choices=WAYS, default=PUBLISH, help="how they come to the queues")
     parser.add_argument("--installed", action="store_true", help="the installed package instead of this tree")
     options = parser.parse_args()
+    if options.way == FED:
+        os.environ["MAYFLY_REPLICATION_FACTOR"] = "1"
     with Mayfly(source=not options.installed).three_nodes() as cluster:
         channel = pika.BlockingConnection(pika.URLParameters(cluster.uris[0])).channel()
         declare(channel, options.way)
@@ -215,10 +239,15 @@ def main() -> None:
             each.confirmed_s.clear()
             each.came_s.clear()
         before = terms(cluster)
+        # Queues in a node's memory are in that of the first one.
+        leader = 1 if options.way == MEMORY else cluster.leader_of(GOT) if options.way in _GOT_WAYS else 0
         told: multiprocessing.Queue[list[float]] = multiprocessing.Queue()
         process = multiprocessing.Process(
             target=publish_large,
-            args=(cluster.uris[0], cluster.http[0], options.way, options.mib, options.times, told),
+            args=(
+                cluster.uris[leader], cluster.uris[(leader + 1) % 3], cluster.http[0],
+                options.way, options.mib, options.times, told,
+            ),
         )
         with most_memory(cluster.pids) as most:
             process.start()

@@ -4,7 +4,10 @@ A bug replaces a text in one source file. The text must be there exactly once: w
 it is not, `broken_source` raises, and the bug has to be written anew.
 """
 
+import contextlib
+import importlib.util
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,3 +56,34 @@ def broken_source(bug: Bug, folder: Path) -> None:
     sound_source(folder)
     source = folder / bug.path
     source.write_text(bug.in_text(source.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def reused_source(folder: Path) -> None:
+    """A copy of the source tree in which bugs come and go (`with_bug`), and Python's caches stay: with them, a check
+    takes half the CPU. The tests are links one by one, so that their caches are of this copy alone: pytest's say where
+    the file was."""
+    sound_source(folder)
+    (folder / "tests").unlink()
+    shutil.copytree(
+        ROOT / "tests", folder / "tests", copy_function=_link, ignore=shutil.ignore_patterns("__pycache__", "*.so")
+    )
+
+
+def _link(source: str, copy: str) -> None:
+    Path(copy).symlink_to(source)
+
+
+@contextlib.contextmanager
+def with_bug(bug: Bug, folder: Path) -> Iterator[None]:
+    """The bug is in that copy meanwhile. Raises LookupError when the source has changed."""
+    source = folder / bug.path
+    broken = bug.in_text(source.read_text(encoding="utf-8"))
+    # Two texts of one length that were written within a second have one cache.
+    cache = Path(importlib.util.cache_from_source(str(source)))
+    cache.unlink(missing_ok=True)
+    try:
+        source.write_text(broken, encoding="utf-8")
+        yield
+    finally:
+        cache.unlink(missing_ok=True)
+        shutil.copy2(ROOT / bug.path, source)

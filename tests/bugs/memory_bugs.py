@@ -6,6 +6,7 @@ _WAITING = "tests/node/broker/test_waiting_events.py::"
 _LARGE = "tests/node/broker/test_large_messages.py::"
 _LETTERS = "tests/node/broker/test_large_dead_letters.py::"
 _ELSEWHERE = "tests/node/broker/test_large_elsewhere.py::"
+_DELIVERIES = "tests/node/broker/test_large_deliveries.py::"
 _PIECES = "tests/cluster/group/test_pieces.py::"
 _TRANSFERS = "tests/node/duties/test_large_transfers.py::"
 _LANES = "tests/node/duties/test_lane_transfers.py::"
@@ -311,5 +312,29 @@ MEMORY_BUGS = [
         "\n",
         _TURNS + "test_an_engine_begins_a_turn_with_each_pump_and_is_busy_while_somebody_waits",
         "assert node.engine.busy",
+    ),
+    Bug(
+        "writes all of a large message to a socket at once",
+        "node/amqp/output.py",
+        "body.take(OUTPUT_PART_BYTES)",
+        "body.take(body.left_bytes)",
+        _DELIVERIES + "test_each_turn_has_a_part_and_all_is_whole_and_in_order",
+        "assert client.largest_bytes <=",
+    ),
+    Bug(
+        "makes parts of a large message for a socket that takes no more",
+        "node/broker/connection.py",
+        "if output.has_large and not takes_large:",
+        "if False:",
+        _DELIVERIES + "test_a_client_that_does_not_read_has_parts_made_when_it_reads_again",
+        "assert",
+    ),
+    Bug(
+        "lets what was sent behind a large message overtake it",
+        "node/amqp/output.py",
+        "        self._ahead.append((self._pieces, body))\n        self._pieces = []\n",
+        "        self._ahead.append(([], body))\n",
+        "tests/node/amqp/test_large_body.py::test_parts_are_together_what_one_piece_would_be",
+        "assert",
     ),
 ]

@@ -96,4 +96,20 @@ TRANSPORT_BUGS = [
         STRANGERS + "test_large_questions_for_a_place_are_cut_off_and_not_read",
         "DID NOT RAISE",
     ),
+    Bug(
+        "takes the last piece of a large notice for all of it",
+        "cluster/host/divided_notices.py",
+        'b"".join(self._pieces)))',
+        "self._pieces[-1]))",
+        "tests/cluster/host/test_divided_notices.py::test_notices_arrive_as_they_were_sent",
+        "assert received ==",
+    ),
+    Bug(
+        "sends a large notice as one frame",
+        "cluster/transport/send_queue.py",
+        "        if self.divides_notices:\n",
+        "        if False:\n",
+        "tests/cluster/transport/test_large_notices.py::test_no_frame_is_much_larger_than_a_frame_may_be",
+        "assert max(stream.sizes + apart)",
+    ),
 ]

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.failover.engine import DEMANDED, IMAGE, make_image, why_no_engine
+from tests.made_wheel import made_wheel
 
 
 @pytest.fixture(scope="module")
@@ -12,5 +13,5 @@ def image() -> str:
     if reason and not DEMANDED:
         pytest.skip(f"no failover tests on this machine: {reason}")
     assert not reason, f"an engine is demanded (FAILOVER_DEMAND_ENGINE): {reason}"
-    make_image()
+    make_image(made_wheel())
     return IMAGE

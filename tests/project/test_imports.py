@@ -61,7 +61,7 @@ FOLDERS: Final[dict[str, Folder]] = {
             *("node/shard", "node/upstream"),
         ),
     ),
-    "node/transient": Folder(PURE, ("node/broker", "node/catalog", "node/duties", "node/shard")),
+    "node/transient": Folder(PURE, ("cluster/group", "node/broker", "node/catalog", "node/duties", "node/shard")),
     "node/membership": Folder(PURE, ("cluster/host", "node/catalog")),
     "node/engine": Folder(
         PURE,

@@ -12,6 +12,7 @@ import pytest
 
 from mayfly.node.local_nodes.exit_codes import REFUSED
 from mayfly.node.version import VERSION
+from tests.made_wheel import compile_one_group, made_wheel
 
 ROOT = Path(__file__).resolve().parents[2]
 NEEDED = ("cluster", "mayfly", "node", "setup.py", "pyproject.toml", "README.md", "LICENSE")
@@ -31,6 +32,17 @@ brokers.run_until(lambda: client.acks())
 assert client.get("q").body == b"body"
 print(describe_version())
 """
+
+LOOKS_THROUGH = """#!/bin/sh
+case "$*" in
+*" -c build/mypyc/__native_"*)
+    CC "$@" -fsyntax-only || exit
+    while [ "$1" != -o ]; do shift; done
+    exec CC -x c -fPIC -c /dev/null -o "$2" ;;
+esac
+exec CC "$@" -O0
+"""
+"""A C compiler that makes nothing of what mypyc has translated, if it is C."""
 
 
 @pytest.fixture
@@ -110,6 +122,7 @@ def warns(installed: Path) -> bool:
 def test_without_a_compiler_a_wheel_fits_every_python_and_says_why(
     source: Path, tmp_path: Path, environment: dict[str, str], says: str
 ) -> None:
+    compile_one_group(source)
     wheel = build(source, environment)
     assert wheel.name.endswith("-py3-none-any.whl")
     assert says in use(wheel, tmp_path / "installed")
@@ -166,11 +179,15 @@ def test_a_module_that_mypyc_refuses_is_named_by_the_version(source: Path, tmp_p
 
 @pytest.mark.slow
 def test_a_plain_install_in_isolation_is_compiled(source: Path, tmp_path: Path) -> None:
-    """With nothing but what `[build-system] requires` names, as `pip install .` builds it."""
+    """With nothing but what `[build-system] requires` names, as `pip install .` builds it. All is translated, and the C
+    of it looked through: to make code of that takes most of the time, and needs nothing more of what is installed."""
     if not has_compiler():
         pytest.skip("there is no C compiler, or no headers of Python")
+    compiler = tmp_path / "cc"
+    compiler.write_text(LOOKS_THROUGH.replace("CC", os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"))
+    compiler.chmod(0o755)
     try:
-        wheel = build(source, isolated=True)
+        wheel = build(source, {"CC": str(compiler)}, isolated=True)
     except subprocess.CalledProcessError as error:
         if "No matching distribution found" in error.stderr:
             pytest.skip("no package index is reachable")
@@ -185,10 +202,50 @@ def test_a_plain_install_in_isolation_is_compiled(source: Path, tmp_path: Path) 
 
 @pytest.mark.slow
 def test_with_a_compiler_a_wheel_has_the_compiled_modules(source: Path, tmp_path: Path) -> None:
+    """The one that `make` has installed, if it is of these sources: optimising once more takes minutes."""
     if not has_compiler():
         pytest.skip("there is no C compiler, or no headers of Python")
-    wheel = build(source)
+    wheel = made_wheel() or build(source)
     python = f"cp{sys.version_info.major}{sys.version_info.minor}"
     platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
     assert wheel.name.endswith(f"-{python}-{python}-{platform}.whl")
     assert "compiled:" in use(wheel, tmp_path / "installed")
+
+
+def test_the_wheel_that_make_has_made_is_taken_if_it_is_of_these_sources(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    modules = {"mayfly/__init__.py": "1", "mayfly/cluster/raft/raft.py": "2", "mayfly/node/limits.py": "3"}
+    for name, text in modules.items():
+        path = tmp_path / (name if name.count("/") == 1 else name.removeprefix("mayfly/"))
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+    for name in ("setup.py", "pyproject.toml"):
+        (tmp_path / name).touch()
+    monkeypatch.setattr("tests.made_wheel.ROOT", tmp_path)
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "venv"))
+    (tmp_path / "venv" / "wheels").mkdir(parents=True)
+
+    def found(inside: dict[str, str], tag: str) -> bool:
+        wheel = tmp_path / "venv" / "wheels" / f"mayflymq-{VERSION}-{tag}.whl"
+        with zipfile.ZipFile(wheel, "w") as content:
+            for name, text in (inside | {"mayfly/node/limits.so": ""}).items():
+                content.writestr(name, text)
+        taken = made_wheel()
+        assert taken in (wheel, None)
+        os.utime(tmp_path / "setup.py", (wheel.stat().st_mtime + 1,) * 2)
+        assert made_wheel() is None, "built in another way"
+        os.utime(tmp_path / "setup.py", (0, 0))
+        wheel.unlink()
+        return taken is not None
+
+    assert made_wheel() is None
+    assert found(modules, f"{python}-{python}-{platform}")
+    assert not found(modules, "py3-none-any")
+    assert not found(modules, f"cp300-cp300-{platform}")
+    assert not found(modules | {"mayfly/node/limits.py": "4"}, f"{python}-{python}-{platform}")
+    assert not found(modules | {"mayfly/node/gone.py": ""}, f"{python}-{python}-{platform}")
+    del modules["mayfly/__init__.py"]
+    assert not found(modules, f"{python}-{python}-{platform}")

@@ -208,5 +208,5 @@ class _OwnKeys:
 
     def _entry(self, shard_id: int, index: int) -> bytes:
         if is_transient(shard_id):
-            return self._engine.transient.local.entry(index)
+            return self._engine.transient.local.data(index)
         return self._engine.host.groups[shard_id].log.data_once(index)

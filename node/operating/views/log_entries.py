@@ -18,7 +18,7 @@ class LogEntries:
         """What messages of this entry refer to."""
         if index != self._index:
             if is_transient(self._shard_id):
-                self._data = self._engine.transient.local.entry(index)
+                self._data = self._engine.transient.local.data(index)
             else:
                 self._data = self._engine.host.groups[self._shard_id].log.data_once(index)
             self._index = index

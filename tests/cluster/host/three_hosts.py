@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from mayfly.cluster.group.fed_entry import FedEntry
+from mayfly.cluster.group.fed_entry import FedEntry, Payloads
 from mayfly.cluster.group.sessions import SessionKey
 from mayfly.cluster.group.settings import GroupSettings
 from mayfly.cluster.group.state_machine import UNKNOWN, BadCommand, BadSnapshot, Missed
@@ -146,14 +146,14 @@ class RecorderCodec:
     delivery needs them."""
 
     def encode(
-        self, entries: Sequence[FedEntry], payload: Callable[[int], bytes], most_bytes: int
-    ) -> list[tuple[int, bytes]]:
-        parts: list[tuple[int, bytes]] = []
+        self, entries: Sequence[FedEntry], payloads: Payloads, most_bytes: int
+    ) -> list[tuple[int, list[bytes]]]:
+        parts: list[tuple[int, list[bytes]]] = []
         for entry in entries:
             effects = [it.command.hex() for it in entry.effects if isinstance(it, Effect)]
             for index in entry.needs:
-                payload(index)
-            parts.append((1, json.dumps([entry.index, entry.answers, effects, entry.ended]).encode()))
+                payloads.data(index)
+            parts.append((1, [json.dumps([entry.index, entry.answers, effects, entry.ended]).encode()]))
         return parts
 
     def decode(self, parts: Sequence[bytes], session: SessionKey) -> tuple[list[FedEntry], dict[int, bytes]]:

@@ -7,7 +7,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from mayfly.cluster import limits
+from mayfly.cluster import limits, notice_kinds
 from mayfly.cluster.host.frame import Frame
 from mayfly.cluster.rpc import peer_pb2
 from mayfly.cluster.transport import codec, options
@@ -106,6 +106,12 @@ def test_nonsense_in_the_right_protocol_gets_a_status(caplog: pytest.LogCaptureF
             )
             absurd = peer_pb2.Frame(clock_ms=-7).SerializeToString()
             assert await call(one, options.EXCHANGE, greeting, absurd) == (invalid, "clock -7")
+            frame = Frame(1)
+            frame.notices.append((notice_kinds.DIVIDED, b"1"))
+            assert await call(one, options.EXCHANGE, greeting, codec.encode_frame(frame)) == (
+                invalid,
+                "a piece of a notice in 1 bytes, it has more than 2",
+            )
             code, _ = await call(one, options.EXCHANGE, greeting, bytes(limits.MAX_PEER_MESSAGE_BYTES + 1))
             # (UNAVAILABLE where it came before the hello was looked at, INTERNAL as below.)
             hidden = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL)

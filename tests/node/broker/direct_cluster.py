@@ -256,6 +256,10 @@ class UnreachableHandle:
         """See `ShardHandle.content`."""
         raise LookupError(f"shard {self.shard_id} cannot be reached")
 
+    def views(self, message: Message) -> list[memoryview]:
+        """See `ShardHandle.views`."""
+        raise LookupError(f"shard {self.shard_id} cannot be reached")
+
 
 def _nowhere(node_id: int, kind: int, data: bytes) -> None:
     """There is no other node."""

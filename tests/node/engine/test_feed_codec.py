@@ -27,6 +27,7 @@ from mayfly.node.shard.results import (
     RedriveState,
     Refused,
 )
+from tests.node.entry_payloads import EntryPayloads
 
 SESSION = (7, 5 << 20)
 LOG = {index: bytes([index]) * 64 for index in range(1, 20)}
@@ -79,12 +80,12 @@ def told(entries: list[FedEntry], payloads: dict[int, bytes]) -> list[object]:
     return said
 
 
-def there_and_back(entries: list[FedEntry], most_bytes: int) -> list[object]:
+def there_and_back(entries: list[FedEntry], most_bytes: int, log: dict[int, bytes] = LOG) -> list[object]:
     codec = ShardFeedCodec(lambda: True)
     gathered: list[bytes] = []
     read: list[object] = []
-    for completes, part in codec.encode(entries, LOG.__getitem__, most_bytes):
-        gathered.append(part)
+    for completes, part in codec.encode(entries, EntryPayloads(log), most_bytes):
+        gathered.append(b"".join(part))
         if completes:
             decoded, payloads = codec.decode(gathered, SESSION)
             assert len(decoded) == completes
@@ -136,7 +137,7 @@ def test_everything_arrives_however_it_is_divided(entries: list[FedEntry], most_
 def test_what_is_large_is_divided_and_a_single_larger_message_goes_alone() -> None:
     entry = FedEntry(10)
     entry.effects = [Deliver(9, 1, [message(index) for index in range(1, 10)], SESSION)]
-    parts = ShardFeedCodec(lambda: True).encode([entry], LOG.__getitem__, SMALL)
+    parts = ShardFeedCodec(lambda: True).encode([entry], EntryPayloads(LOG), SMALL)
     assert len(parts) > 3
     assert [completes for completes, _ in parts] == [0] * (len(parts) - 1) + [1]
 
@@ -165,7 +166,7 @@ def test_j3_a_marker_comes_with_its_header(tells_marks: bool) -> None:
     entry = FedEntry(7)
     entry.effects = [Deliver(1, 1, [marker, marker], SESSION)]
     codec = ShardFeedCodec(lambda: tells_marks)
-    parts = [part for _, part in codec.encode([entry], {7: data}.__getitem__, 1 << 20)]
+    parts = [b"".join(part) for _, part in codec.encode([entry], EntryPayloads({7: data}), 1 << 20)]
     (decoded,), payloads = codec.decode(parts, SESSION)
     (effect,) = decoded.effects
     assert isinstance(effect, Deliver)

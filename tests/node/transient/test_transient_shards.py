@@ -33,6 +33,7 @@ from mayfly.node.transient import streams
 from mayfly.node.transient.remote_shard import HEARTBEAT_MS, SILENCE_MS
 from mayfly.node.transient.transient_shards import TransientShards
 from tests.node.broker.direct_cluster import DirectCluster
+from tests.node.entry_payloads import EntryPayloads
 from tests.node.readings import statistics_of
 
 
@@ -328,7 +329,7 @@ def test_queues_that_the_catalog_dropped_go(pair: Pair) -> None:
 def test_every_result_survives_the_journey() -> None:
     payload = b"........\x00\x01k" + b"h" * 14 + b"body"
     message = Message(5, 8, 3, 14, 4, 100, 200, 0, 50, acquired_count=2)
-    writer = streams.EventsWriter(lambda index: payload)
+    writer = streams.EventsWriter(EntryPayloads({1: payload, 5: payload}))
     results = [
         None, GetResult(message, 7, 3, False), GetResult(None, 0, 0, True), QueueCounts(1, 2, True),
         Gone(9, "expired"), Attached(4), Detached(), Refused("exclusive"), Purged(11), Deleted(12),
@@ -357,7 +358,7 @@ def test_every_result_survives_the_journey() -> None:
 def test_notices_are_of_bounded_size() -> None:
     payload = bytes(1000)
     messages = [Message(1, 100 * place, 0, 10, 90, 100, 200, 0, 50, acquired_count=place) for place in range(10)]
-    writer = streams.EventsWriter(lambda index: payload, 350)
+    writer = streams.EventsWriter(EntryPayloads({1: payload, 5: payload}), 350)
     writer.effect(Deliver(77, 3, messages[:8], (1, 1)))
     writer.result(GetResult(messages[8], 7, 3, False))
     writer.result(None)
