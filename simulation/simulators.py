@@ -19,7 +19,7 @@ from simulation.node.lease_edges.plan import EdgePlan, draw_plan
 from simulation.node.run import Simulation
 from simulation.node.scenario import NodeScenario, draw_braking, draw_moving, draw_redriving, draw_scenario
 from simulation.outsider.run import OutsiderRun
-from simulation.outsider.scenario import OutsiderScenario, draw_long
+from simulation.outsider.scenario import OutsiderScenario, draw_ages, draw_long
 from simulation.outsider.scenario import draw_scenario as draw_outsider
 from simulation.simulator import Simulator
 
@@ -50,6 +50,9 @@ OUTSIDER: Simulator[OutsiderScenario] = Simulator(
 LONG: Simulator[OutsiderScenario] = Simulator(
     "long", "whole nodes for hours, judged from outside", draw_long, OutsiderRun
 )
+AGES: Simulator[OutsiderScenario] = Simulator(
+    "ages", "whole nodes for months, judged from outside", draw_ages, OutsiderRun
+)
 SIMULATORS: tuple[Simulator[Any], ...] = (
-    RAFT, HOSTS, MACHINES, CLUSTERS, MOVES, LEASES, FORMING, OUTSIDER, REDRIVES, LONG, BRAKES
+    RAFT, HOSTS, MACHINES, CLUSTERS, MOVES, LEASES, FORMING, OUTSIDER, REDRIVES, LONG, AGES, BRAKES
 )  # fmt: skip

@@ -1,7 +1,8 @@
 """How much has been tried so far: a file of totals in the tree, which soaks and runs of real nodes add to.
 
 A simulated cluster-hour is an hour of the virtual time of one simulated cluster, however many nodes it has, from its
-start to the verdict. Nothing is skipped: every look at the time and every heartbeat of it was carried out. Only seeds
+start to the verdict. Nothing is skipped: every look at the time and every heartbeat that the settings of its nodes ask
+for was carried out; where those are slower than any real node's, the hours are told apart. Only seeds
 that came to their end and kept every promise count; the others are counted as failed.
 
 Whoever adds reads, adds and writes under a lock, so that two runs at once lose nothing.
@@ -19,6 +20,8 @@ from typing import Any
 BEGIN, END = "<!-- written from totals.json: begin -->", "<!-- written from totals.json: end -->"
 WITHOUT_NODES = ("raft", "hosts", "machines")
 """Simulators that have consensus and hosts, but no shards and no clients."""
+SLOWER_THAN_REAL = ("ages",)
+"""Simulators whose nodes have ticks and heartbeats that are further apart than a node's settings allow."""
 AIMS: Mapping[str, int] = {
     "simulated cluster-hours": 1_000_000, "processes killed, with clients": 500, "losses of power": 500,
     "damages of what a node has on disk": 1_000,
@@ -74,9 +77,11 @@ def _changing(file: Path) -> Iterator[Totals]:
         locked.write(json.dumps(totals, indent=1) + "\n")
 
 
-def hours_of(totals: Totals) -> float:
-    """Simulated cluster-hours, of all simulators together."""
-    return float(sum(row["virtual_s"] for row in totals["simulated"].values())) / 3_600
+def hours_of(totals: Totals, slower: bool = False) -> float:
+    """Simulated cluster-hours, of all simulators together whose nodes have settings that a node takes; or of those with
+    slower ones."""
+    rows = totals["simulated"].items()
+    return float(sum(row["virtual_s"] for name, row in rows if (name in SLOWER_THAN_REAL) == slower)) / 3_600
 
 
 def faults_of(totals: Totals, kinds: tuple[str, ...]) -> int:
@@ -95,14 +100,15 @@ def tables(totals: Totals) -> str:
     lines = ["| what | so far | aim |", "|---|---|---|"]
     for (what, aim), number in zip(AIMS.items(), reached, strict=True):
         lines.append(f"| {what} | {_text(number)} | {_text(aim)} |")
+    lines.insert(3, f"| beside them, of nodes slower than any (`ages`) | {_text(hours_of(totals, slower=True))} | |")
     lines += ["", "| simulator | seeds | failed | cluster-hours | hours for each hour of CPU |"]
     lines.append("|---|---|---|---|---|")
     for name in sorted(rows, key=lambda each: (each in WITHOUT_NODES, each)):
         row = rows[name]
         rate = _text(row["virtual_s"] / row["cpu_s"]) if row["cpu_s"] else "-"
         hours = f"{row['virtual_s'] / 3_600:.1f}"
-        without = " (no clients)" if name in WITHOUT_NODES else ""
-        lines.append(f"| {name}{without} | {_text(row['seeds'])} | {row['failed']} | {hours} | {rate} |")
+        about = " (no clients)" if name in WITHOUT_NODES else " (slower nodes)" if name in SLOWER_THAN_REAL else ""
+        lines.append(f"| {name}{about} | {_text(row['seeds'])} | {row['failed']} | {hours} | {rate} |")
     lines += ["", "| command | runs | messages confirmed | processes killed | faults | promises broken |"]
     lines.append("|---|---|---|---|---|---|")
     for target, row in sorted(real.items()):

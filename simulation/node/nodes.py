@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from random import Random
 
+from mayfly.cluster.group.clock import GroupClock
 from mayfly.cluster.group.group import Group
 from mayfly.cluster.group.pieces import PIECE_BYTES
 from mayfly.cluster.group.settings import GroupSettings
@@ -115,6 +116,10 @@ class SimulatedNode:
         self._up: dict[int, None] = {}
         self.probe = probe
         self.ready = False
+        self._tick_ms = profile.tick_ms
+        self._looked_ms = machine.now_ms()
+        self._led: dict[int, int] = {}
+        """The groups that were led here at the last look, and in which term."""
         self.engine = _make_engine(machine.id, machine.life, self._read_entry, known, profile, random)
         self.engine.membership.changed = self._members_changed
         self.first_write = self.engine.start(disk.load(), machine.now_ms())
@@ -228,9 +233,26 @@ class SimulatedNode:
 
     def tick(self, now_ms: int) -> None:
         """See `Engine.tick`."""
+        self._look(now_ms)
         self.engine.tick(now_ms)
         if self.drain.step != NOT_DRAINING:
             self.drain.tick(now_ms)
+
+    def _look(self, now_ms: int) -> None:
+        """Ticks may be further apart than those of any real node, whose leaders are charged for the time between two
+        looks, up to a limit (RULES L6). They are charged for all of it here, but for that of a freeze."""
+        if self._tick_ms <= GroupClock.LONGEST_LED_STEP_MS:
+            return
+        passed_ms = min(now_ms - self._looked_ms, self._tick_ms)
+        self._looked_ms = now_ms
+        led = {id: group for id, group in self.engine.host.groups.items() if group.leads}
+        for id, group in led.items():
+            clock = group.clock
+            before_ms = clock.led_ms
+            clock.advance_led(now_ms)
+            if self._led.get(id) == group.term:
+                clock.led_ms = max(clock.led_ms, before_ms + passed_ms)
+        self._led = {id: group.term for id, group in led.items()}
 
     def receive(self, peer_id: int, frame: Frame, now_ms: int) -> None:
         """See `Engine.receive`. The transport takes nothing from a node that is not let in."""
@@ -296,6 +318,7 @@ class SimulatedNode:
         """See `Engine.pump`; clients get what is theirs. No node of these runs comes back with less than it had."""
         if self.engine.host.log_lost is not None:
             raise AssertionError(f"node {self.machine.id} is told that its log was lost: {self.engine.host.log_lost}")
+        self._look(now_ms)
         output = self.engine.pump(now_ms)
         if self._dirty:
             self.flush()

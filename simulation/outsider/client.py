@@ -65,6 +65,7 @@ class ClientPlace(Protocol):
     wires: Random
     queues: dict[str, DeclaredQueue]
     nodes: tuple[int, ...]
+    slowness: int
 
     def connect(self, node: int, wire: Wire, refused: Callable[[], None]) -> None:
         """Open a TCP connection to a node."""
@@ -263,6 +264,8 @@ class OutsiderClient:
         self._node = place.nodes.index(plan.first_node) if plan.first_node in place.nodes else 0
         self.connection: OutsiderConnection | None = None
         self._patience: Timer | None = None
+        self._patience_us = PATIENCE_US * place.slowness
+        self._again_us = AGAIN_US * place.slowness
         self._step: ClientStep | None = None
         self._began = False
         self._waiting = 0
@@ -280,7 +283,7 @@ class OutsiderClient:
         self._calm_down()
         if self.connection is not None and self.connection.amqp.ready:
             self.connection.close()
-            self._patience = self.place.queue.after(PATIENCE_US, self._impatient)
+            self._patience = self.place.queue.after(self._patience_us, self._impatient)
         elif self.connection is not None:
             self.connection.drop()
         else:
@@ -314,7 +317,7 @@ class OutsiderClient:
             return
         self._node = (self._node + 1) % len(self.place.nodes)
         if self._step is not None and not self._began:
-            self.place.queue.after(AGAIN_US, self._connect)
+            self.place.queue.after(self._again_us, self._connect)
         elif self._step is not None:
             self._done()
 
@@ -386,7 +389,7 @@ class OutsiderClient:
 
     def _be_patient(self) -> None:
         self._calm_down()
-        self._patience = self.place.queue.after(PATIENCE_US, self._impatient)
+        self._patience = self.place.queue.after(self._patience_us, self._impatient)
 
     def _calm_down(self) -> None:
         if self._patience is not None:

@@ -89,6 +89,7 @@ class OutsiderRun(ScenarioRun[OutsiderScenario]):
         self.wires = stream(seed, "client wires")
         self.queues = {queue.name: queue for queue in scenario.workload.queues}
         self.nodes = scenario.nodes
+        self.slowness = scenario.slowness
         self.judgement: Judgement | None = None
         for place, node in enumerate(scenario.nodes):
             self._add_machine(node, scenario.clock_offsets_us[place])
@@ -113,7 +114,11 @@ class OutsiderRun(ScenarioRun[OutsiderScenario]):
             disk,
             boot,
             MachineClock(offset_us),
-            MachineProfile(tick_us=scenario.profile.tick_ms * MILLISECOND_US, loop_us=scenario.loop_us),
+            MachineProfile(
+                tick_us=scenario.profile.tick_ms * MILLISECOND_US,
+                loop_us=scenario.loop_us,
+                full_disk_retry_us=MachineProfile().full_disk_retry_us * scenario.slowness,
+            ),
             replace(scenario.disk),
         )
 
@@ -194,7 +199,7 @@ class OutsiderRun(ScenarioRun[OutsiderScenario]):
 
     def _found(self) -> None:
         """Declare everything, when the cluster has found its feature level; it is there on all nodes a moment after."""
-        self.queue.run_until(LEVEL_US if self.scenario.stretch == 1 else LONG_LEVEL_US)
+        self.queue.run_until(LEVEL_US if self.scenario.stretch == 1 else LONG_LEVEL_US * self.scenario.slowness)
         workload = self.scenario.workload
         steps = [ClientStep(0, EXCHANGE, exchange=exchange.name) for exchange in workload.exchanges]
         steps += [ClientStep(0, DECLARE, name) for name in workload.declared]
@@ -239,9 +244,9 @@ class OutsiderRun(ScenarioRun[OutsiderScenario]):
         self._wait(lambda: client.is_done)
 
     def _wait(self, is_over: Callable[[], bool]) -> None:
-        limit_us = self.queue.now_us + ANSWER_LIMIT_US
+        limit_us = self.queue.now_us + ANSWER_LIMIT_US * self.scenario.slowness
         while not is_over() and self.queue.now_us < limit_us:
-            self.queue.run_until(self.queue.now_us + MILLISECOND_US)
+            self.queue.run_until(self.queue.now_us + MILLISECOND_US * self.scenario.slowness)
 
     # ------------------------------------------------------------------ the verdict
 

@@ -25,6 +25,10 @@ KINDS = tuple(kind for kind in faults.KINDS if kind != faults.CLOCK_STEP)
 
 LONG_STRETCHES = (400, 1_200, 2_400)
 """So many times as long is all that clients wait for in a run of long times: minutes to hours for each message."""
+AGES_STRETCHES = (400_000, 1_200_000, 2_400_000)
+"""The same in a run of ages: hours to weeks for each message."""
+AGES_SLOWNESS = 2_000
+"""So many times as long are heartbeats and everybody's patience then, or nothing but heartbeats would happen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,8 @@ class OutsiderScenario:
     loop_us: int
     stretch: int = 1
     """So many times as long are the phases of the run, times to live, leases and delays, but no call."""
+    slowness: int = 1
+    """So many times as long as others wait for answers, and for another try, clients and the shells of nodes."""
     settle_ms: int = 2_000
     """How long the cluster may take after trouble until it is quiet."""
 
@@ -107,27 +113,43 @@ def draw_long(seed: int) -> OutsiderScenario:
     The nodes look at the time as seldom as their settings allow, for between two events of such a run nothing happens
     but that: an hour of it costs little.
     """
+    return _draw_stretched(seed, "long times", LONG_STRETCHES, 1)
+
+
+def draw_ages(seed: int) -> OutsiderScenario:
+    """The same of hours to weeks, in runs of months, through outages of days and weeks.
+
+    No real node has such settings: heartbeats are half an hour apart or an hour, and all else that nodes are told is in
+    that proportion. What is tried is durations and dates of that size, not how much happens in such a time.
+    """
+    return _draw_stretched(seed, "ages", AGES_STRETCHES, AGES_SLOWNESS)
+
+
+def _draw_stretched(seed: int, name: str, stretches: tuple[int, ...], slowness: int) -> OutsiderScenario:
     scenario = draw_scenario(seed)
-    random = stream(seed, "long times")
-    stretch = random.choice(LONG_STRETCHES)
-    heartbeat_ms = random.choice((800, 2_000))
+    random = stream(seed, name)
+    stretch = random.choice(stretches)
+    heartbeat_ms = random.choice((800, 2_000)) * slowness
     profile = replace(
         scenario.profile,
         shards=random.choice((1, 2)),
-        tick_ms=400,
+        tick_ms=400 * slowness,
         heartbeat_ms=heartbeat_ms,
         election_timeout_ms=5 * heartbeat_ms,
         session_timeout_ms=12 * heartbeat_ms,
-        expiry_tick_ms=random.choice((400, 1_000)),
+        expiry_tick_ms=random.choice((400, 1_000)) * slowness,
     )
+    links = scenario.links
     nodes = scenario.nodes[:3]
     calm_us = CALM_US * stretch
     plan: tuple[Fault, ...] = ()
     if random.random() < 0.7:
+        appetite = faults.draw_appetite(random, KINDS if len(nodes) < 3 else (*KINDS, faults.CLOCK_STEP))
         appetite = replace(
-            faults.draw_appetite(random, KINDS if len(nodes) < 3 else (*KINDS, faults.CLOCK_STEP)),
+            appetite,
             mean_gap_us=random.choice((900, 1_800)) * stretch * MILLISECOND_US,
-            longest_us=random.choice((20 * SECOND_US, SECOND_US * stretch)),
+            longest_us=random.choice((20 * SECOND_US * slowness, SECOND_US * stretch)),
+            step_limit_us=appetite.step_limit_us * slowness,
         )
         plan = faults.draw_plan(random, appetite, nodes, SECOND_US * stretch // 4, calm_us)
     if len(nodes) > 1:
@@ -144,6 +166,9 @@ def draw_long(seed: int) -> OutsiderScenario:
         scenario,
         nodes=nodes,
         profile=profile,
+        links=replace(
+            links, backoff_low_us=links.backoff_low_us * slowness, backoff_high_us=links.backoff_high_us * slowness
+        ),
         clock_offsets_us=scenario.clock_offsets_us[: len(nodes)],
         clock_ms=clock_ms + 2_500 if stepped else clock_ms,
         late_ms=None if stepped else 700 + 4 * profile.election_timeout_ms,
@@ -153,5 +178,6 @@ def draw_long(seed: int) -> OutsiderScenario:
             stretch,
         ),
         stretch=stretch,
+        slowness=slowness,
         settle_ms=settle_ms,
     )

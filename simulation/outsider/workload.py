@@ -39,6 +39,7 @@ BAD_ARGUMENTS: tuple[dict[str, Any], ...] = (
     {"x-dead-letter-routing-key": "nowhere"},
 )
 """RULES T1, L1, D1."""
+LONGEST_MS = 315_360_000_000
 BAD_EXPIRATIONS = ("soon", "-1", "1.5", "315360000001", " 7")
 """RULES T2."""
 
@@ -441,7 +442,7 @@ def _bad(drawing: Drawing) -> None:
     def step() -> ClientStep:
         if random.random() < 0.5:
             return ClientStep(drawing.pause_us(4), DECLARE, "never", bad=random.randrange(len(BAD_ARGUMENTS)))
-        expiration = random.choice((*BAD_EXPIRATIONS, str(1_000_000 * drawing.stretch)))
+        expiration = random.choice((*BAD_EXPIRATIONS, str(min(1_000_000 * drawing.stretch, LONGEST_MS))))
         outgoing = (drawing.message("", "asked", expiration=expiration),)
         return ClientStep(drawing.pause_us(4), PUBLISH, outgoing=outgoing)
 

@@ -32,11 +32,15 @@ def test_runs_add_up_also_when_they_end_at_once(tmp_path: Path) -> None:
 def test_they_are_shown_on_the_page_and_the_rest_of_it_stays(tmp_path: Path) -> None:
     file, page = tmp_path / "totals.json", tmp_path / "page.md"
     add_simulated(file, "long", 3, 0, 7_200_000_000, 1.0)
+    add_simulated(file, "ages", 1, 0, 3_600_000_000_000, 2.0)
     add_real(file, "chaos", {"kill two": 3}, 6, 12_345, 0)
     page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
     write_tables(file, page)
     text = page.read_text()
     assert text.startswith(f"before\n{BEGIN}\n| what") and text.endswith(f"{END}\nafter\n") and "old" not in text
+    assert "| simulated cluster-hours | 2 | 1 000 000 |\n| beside them, of nodes slower than any" in text
+    assert "(`ages`) | 1 000 | |" in text, "hours of nodes that could not be are told apart"
+    assert "| ages (slower nodes) | 1 | 0 | 1000.0 | 1 800 000 |" in text
     assert "| long | 3 | 0 | 2.0 | 7 200 |" in text
     assert "| `make chaos` | 1 | 12 345 | 6 | kill two 3 | 0 |" in text
     page.write_text("no marks")

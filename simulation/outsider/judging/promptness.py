@@ -74,6 +74,12 @@ def _is_waited_for(view: View, queue: str, from_us: int, until_us: int) -> bool:
                 other.kind == CANCEL and other.connection == call.connection and other.tag == call.tag
                 for other in view.calls[queue]
             )
-            if not cancelled and (end is None or end.at_us > until_us):
+            # That the cluster lost a node's session in trouble, and says so, is nobody's fault.
+            taken_away = any(
+                (gone.connection, gone.tag) == (call.connection, call.tag)
+                and not view.is_quiet(gone.at_us, gone.at_us)
+                for gone in view.history.cancelled
+            )
+            if not cancelled and not taken_away and (end is None or end.at_us > until_us):
                 return True
     return False

@@ -252,6 +252,19 @@ def test_s2_s3_schedules() -> None:
     assert rules(made) == {"S2", "S3"}, "behind one that was due later, and late"
 
 
+def test_s3_nothing_comes_to_a_consumer_that_was_taken_away_in_trouble() -> None:
+    made = history()
+    made.calls.append(replace(called(CONSUME, "later", S, 9), tag="c1"))
+    made.cancelled.append(Cancelled(9, "later", "c1", 2 * S))
+    made.publishes.append(published(1, "later", 5 * S, delay_ms=1_000))
+    made.calls.append(replace(called(CONSUME, "later", 8 * S, 9), tag="c2"))
+    made.handed.append(replace(handed(1, 1, "later", 8 * S + 1_000), tag="c2", since_us=8 * S))
+    made.settles.append(Settle(1, ACK, 8 * S + 2_000))
+    assert rules(made) == {"S3"}, "in quiet nobody may be taken away"
+    made.troubles.append(Trouble("partition", (), S * 3 // 2, 2 * S))
+    assert rules(made) == set()
+
+
 def test_s5_retries_wait() -> None:
     made = history()
     made.publishes.append(published(1, "again", 2 * S))

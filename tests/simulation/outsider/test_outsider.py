@@ -2,7 +2,7 @@
 
 RULES T1-T11, T14, L1-L8, L10, L11, D1-D9, C2, S2, S3, S5, confirms and linearizability.
 
-`python -m simulation outsider --seed N` replays one.
+`python -m simulation outsider --seed N` replays one, `python -m simulation ages --seed N` one of those for months.
 """
 
 from __future__ import annotations
@@ -11,14 +11,19 @@ from dataclasses import replace
 
 import pytest
 
+from simulation.node.nodes import SimulatedNode
 from simulation.outsider.judging.history import history_of, lines_of
 from simulation.outsider.judging.judge import judge
 from simulation.outsider.run import OutsiderRun
-from simulation.outsider.scenario import draw_scenario
-from simulation.simulators import OUTSIDER
+from simulation.outsider.scenario import draw_ages, draw_scenario
+from simulation.simulators import AGES, OUTSIDER
 
 SEEDS = 200
 CHUNK = 10
+AGES_SEEDS = (500_005, 500_010)
+LEASED_FOR_AGES = 500_036
+"""Of the shortest of their runs."""
+DAY_US = 86_400_000_000
 
 
 def test_a_few_clusters_from_outside() -> None:
@@ -52,6 +57,27 @@ def test_it_notices_a_message_that_is_lost_or_changed() -> None:
         assert "once" in {finding.rule for finding in judge(run.history).findings}
         return
     raise AssertionError("a run without a message that was handed to anybody")
+
+
+@pytest.mark.parametrize("seed", AGES_SEEDS)
+def test_clusters_for_months(seed: int) -> None:
+    """A node alone, and three that crash and of which one has its clock stepped by months."""
+    outcome = AGES.kept(OutsiderRun(draw_ages(seed)))
+    assert outcome.counts["confirmed"] > 20
+    assert outcome.virtual_us > 50 * DAY_US
+
+
+def test_leases_end_on_time_though_ticks_are_minutes_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """RULES L6. And it is noticed if they do not: leaders that look at nothing but ticks charge too little."""
+    AGES.kept(OutsiderRun(draw_ages(LEASED_FOR_AGES)))
+    monkeypatch.setattr(SimulatedNode, "_look", lambda node, now_ms: None)
+    assert "queue leased.1: nothing explains" in AGES.failure_of(LEASED_FOR_AGES)
+
+
+def test_some_of_their_times_are_longer_than_31_bits_of_milliseconds() -> None:
+    scenario = draw_ages(3)
+    lives = [queue.ttl_ms or queue.expires_ms or 0 for queue in scenario.workload.queues]
+    assert max(lives) > 1 << 31
 
 
 @pytest.mark.slow
