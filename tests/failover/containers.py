@@ -30,6 +30,7 @@ from tests.reliability.chaos import LOGIN
 from tests.reliability.network import Network, NetworkError
 
 NODES: Final = 3
+PAUSE_TRIES: Final = 5
 REPLICAS: Final = 3
 """Of each shard, by default."""
 SMALL_DISK_BYTES: Final = 256 * 1024 * 1024
@@ -270,8 +271,14 @@ class ContainerNodes(Nodes):
         return moment_s
 
     def freeze(self, id: int) -> float:
-        """`docker pause`."""
-        self.container(id).docker.pause()
+        """`docker pause`, more than once if need be: on a busy machine the kernel may not stop all tasks in time."""
+        for tries_left in reversed(range(PAUSE_TRIES)):
+            try:
+                self.container(id).docker.pause()
+                break
+            except APIError as error:
+                if not tries_left or "unable to freeze" not in str(error):
+                    raise
         self._frozen.add(id)
         return time.monotonic()
 

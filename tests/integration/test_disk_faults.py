@@ -248,10 +248,12 @@ def test_a_log_that_cannot_be_read_under_a_running_node_ends_it_with_a_text(sing
     publish_all(single, 1, "kept", [b"%06d" % number + b"x" * 30_000 for number in range(400)])
     file = single.plan(1).data_dir / "log" / "data.mdb"
     wait_for(lambda: b"000000" + b"x" * 3_000 in file.read_bytes(), "the first message in the log file", every_s=0.1)
-    with file.open("r+b") as handle:
-        handle.truncate(0)
     single.expected_errors += BUS_ERROR
-    with connect(single, 1) as client, pytest.raises(pika.exceptions.AMQPError):
-        take_all(client.channel(), [])
+    # Connected before, for the node may look there by itself.
+    with connect(single, 1) as client:
+        with file.open("r+b") as handle:
+            handle.truncate(0)
+        with pytest.raises(pika.exceptions.AMQPError):
+            take_all(client.channel(), [])
     assert single.ends_by_itself(1) == -signal.SIGBUS
     assert "Fatal Python error: Bus error" in single.log_text(1)
