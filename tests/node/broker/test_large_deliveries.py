@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pamqp import commands, frame
 from pamqp.base import Frame
+from pamqp.exceptions import UnmarshalingException
 
 from mayfly.node.limits import LARGE_BODY_BYTES, OUTPUT_HIGH_WATER_BYTES, OUTPUT_PART_BYTES
 from mayfly.node.shell import listener
@@ -148,7 +149,7 @@ class RawClient:
                 try:
                     used, _, item = frame.unmarshal(self._input)
                     break
-                except Exception:
+                except UnmarshalingException:  # It is not whole yet.
                     data = self.socket.recv(1 << 20)
                     assert data, came
                     self._input += data
