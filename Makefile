@@ -37,7 +37,7 @@ HOURS ?= 1
 # faults (of chaos: kill, freeze, partition, disk, memory, weather; of test-failover: kinds as in docs/measurements/reliability.md; none: all). WRITE=1 puts
 # the figures into docs.
 # NODES of a run of chaos or test-failover: shards have three replicas, so with five of them clients are on nodes without
-# one. MOVES=1 for chaos: queues move to other shards all the while.
+# one. MOVES=1: queues move to other shards, and with five nodes replicas to other nodes, all the while.
 MINUTES ?= 5
 FAULTS ?=
 NODES ?= 3
@@ -72,8 +72,8 @@ export PYTHONDONTWRITEBYTECODE :=
 TOTALS := docs/measurements/totals.json
 
 .PHONY: run test check compiled-tests uncompiled-tests lint bench bench-latency bench-expiry bench-growth bench-long-queue \
-	bench-schedules bench-streams bench-mixed bench-recovery bench-long-run bench-floor \
-	profile soak specifications fuzz fuzz-coverage chaos chaos-deadletters chaos-schedules chaos-redrive chaos-streams chaos-jepsen power-cuts damage golden interop long-line setup \
+	bench-schedules bench-streams bench-mixed bench-disturbed bench-recovery bench-long-run bench-floor \
+	profile soak specifications fuzz fuzz-coverage chaos chaos-deadletters chaos-schedules chaos-redrive chaos-streams chaos-jepsen power-cuts jetstream-cuts damage golden interop long-line setup \
 	wheel lock image test-failover test-upgrade \
 	test-systemd test-compose test-k8s clean
 
@@ -119,6 +119,10 @@ bench-mixed: $(INSTALLED)
 # A message alone beside the same wakes, writes and syncs with nothing in between.
 bench-floor: $(INSTALLED)
 	$(BIN)/python -P bench/floor.py $(if $(filter-out 0,$(WRITE)),--write docs/measurements/performance.md) $(ARGUMENTS)
+
+# Latency at half of the maximum while snapshots are written, a follower catches up, the leader is drained or killed.
+bench-disturbed: $(INSTALLED)
+	$(BIN)/python -P bench/disturbed.py $(if $(filter-out 0,$(WRITE)),--write docs/measurements/latency.md) $(ARGUMENTS)
 
 bench-recovery: $(INSTALLED)
 	$(BIN)/python -P bench/recovery.py $(if $(filter-out 0,$(WRITE)),--write docs/measurements/recovery.md) $(ARGUMENTS)
@@ -197,9 +201,14 @@ power-cuts: $(INSTALLED)
 	$(BIN)/python -P tests/reliability/run_chaos.py --cuts $(CUTS) --rate 200 --between 0.2,1.5 $(if $(FAULTS),--faults $(FAULTS)) \
 		$(if $(filter-out 0,$(WRITE)),--write docs/measurements/reliability.md --totals $(TOTALS)) $(ARGUMENTS)
 
+# The same losses of power under NATS JetStream, with each of its settings of syncs. Takes root, loop devices, nats-server.
+jetstream-cuts: $(INSTALLED)
+	$(BIN)/python -P tests/reliability/jetstream_cuts.py \
+		$(if $(filter-out 0,$(WRITE)),--write docs/measurements/reliability.md) $(ARGUMENTS)
+
 # FLIPS times what one node has on disk is damaged: bits, ends of files, files and folders of an earlier time.
 damage: $(INSTALLED)
-	$(BIN)/python -P tests/reliability/run_chaos.py --damages $(FLIPS) --rate 200 --between 0.2,1.5 $(if $(FAULTS),--faults $(FAULTS)) \
+	$(BIN)/python -P tests/reliability/run_chaos.py --damages $(FLIPS) --rate 100 --between 0.2,1.5 $(if $(FAULTS),--faults $(FAULTS)) \
 		$(if $(filter-out 0,$(WRITE)),--write docs/measurements/reliability.md --totals $(TOTALS)) $(ARGUMENTS)
 
 # Three nodes under mixed load for MINUTES (two hours: 120), while members change: memory, files, descriptors and latency
@@ -210,7 +219,7 @@ long-line: $(INSTALLED)
 
 # Every fault on containers of a real Docker engine, ROUNDS times; WRITE=1 puts the figures into docs. Takes root.
 test-failover: $(INSTALLED) $(VENV)/.deploy
-	$(BIN)/python -P tests/failover/run_failover.py --rounds $(ROUNDS) --nodes $(NODES) \
+	$(BIN)/python -P tests/failover/run_failover.py --rounds $(ROUNDS) $(CHAOS_NODES) \
 		$(if $(FAULTS),--faults "$(FAULTS)") \
 		$(if $(filter-out 0,$(WRITE)),--write docs/measurements/reliability.md) $(ARGUMENTS)
 

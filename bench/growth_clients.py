@@ -10,7 +10,7 @@ from typing import Final
 from pamqp import commands
 from pamqp.base import Frame
 
-from bench.amqp_pipeline import Pipeline, PipelineError, content, marshal, publish_method
+from bench.amqp_pipeline import Pipeline, PipelineError, content, marshal
 
 _METHOD: Final = 1
 _WINDOW: Final = 200
@@ -156,13 +156,6 @@ class ManyConnections:
 
     def __exit__(self, *_: object) -> None:
         self._open.close()
-
-
-def spread(queues: Sequence[str], count: int, body: bytes, first: int = 0, step: int = 1) -> Iterator[bytes]:
-    """Messages to queues in turn; only every `step`-th of them, from `first` on."""
-    heads = [publish_method(queue) for queue in queues]
-    rest = content(body)
-    return (heads[number % len(heads)] + rest for number in range(first, count, step))
 
 
 def keyed(exchange: str, keys: Iterable[str], body: bytes) -> Iterator[bytes]:

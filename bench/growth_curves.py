@@ -101,6 +101,17 @@ KNOBS: Final = (
         knobs.message_size, _cpu_and_rate(),
     ),
     Knob(
+        "rate", "Messages of 1 KB a second, one queue", "messages a second", (100, 1000, 3000, 10_000, 30_000, 100_000),
+        (100, 1000, 10_000), knobs.rates,
+        (
+            Panel("CPU per message, all nodes [us]", (
+                Series("cpu_us", "all", LINEAR), Series("beyond_rest_us", "beyond what nodes take at rest", LINEAR),
+            )),
+            Panel("end to end, by due time [ms]", (Series("p50_ms", "p50", None), Series("p99_ms", "p99", None))),
+            Panel("messages per second", (Series("rate", "reached", None),)),
+        ),
+    ),
+    Knob(
         "queues", "Queues declared, messages to all in turn", "queues", (1, 10, 100, 1000, 10_000), (1, 30, 1000),
         knobs.queues,
         (

@@ -14,9 +14,9 @@ from pamqp import commands, frame
 from pamqp.body import ContentBody
 from pamqp.header import ContentHeader
 
-from bench.amqp_pipeline import Pipeline, content, in_threads, marshal, publish_method
+from bench.amqp_pipeline import Pipeline, content, marshal, publish_method
 from bench.clusters import BrokerFailed, Cluster, page
-from bench.growth_clients import ManyConnections, Sink, call_all, keyed, spread, take
+from bench.growth_clients import ManyConnections, Sink, call_all, keyed, take
 from bench.growth_cluster import Idle, Load, Measuring, Used
 from bench.silence import LongestSilence
 
@@ -26,6 +26,7 @@ Points = Iterator[tuple[int, Point]]
 _QUORUM: Final = {"x-queue-type": "quorum"}
 _BODY: Final = bytes(128)
 _MIB: Final = 1 << 20
+_RATE_S: Final = 12
 
 
 def message_size(measuring: Measuring, load: Load, sizes: Sequence[int]) -> Points:
@@ -43,8 +44,7 @@ def message_size(measuring: Measuring, load: Load, sizes: Sequence[int]) -> Poin
 
 
 def queues(measuring: Measuring, load: Load, counts: Sequence[int]) -> Points:
-    """Declare more and more queues, with a consumer on each; then a fixed number of messages to all in turn."""
-    messages = 10_000
+    """Declare more and more queues; then messages to all in turn, ten to each at least, consumed and acknowledged."""
     with measuring.nodes() as cluster:
         idle = Idle(cluster)
         _warm_up(load, cluster)
@@ -55,14 +55,32 @@ def queues(measuring: Measuring, load: Load, counts: Sequence[int]) -> Points:
                 client.declare_all(new, _QUORUM)
             names += new
             grown = _memory_bytes(cluster) - memory
-            with Sink(cluster.uris[1], names) as sink:
-                cost = _publish_from_all(cluster, Idle(cluster), names, messages, sink)
+            clients = min(4, count)
+            busy = {
+                "size": 128, "window": 500, "prefetch": 500, "producers": clients, "consumers": clients,
+                "queues": count, "pattern": "queue-%d", "no_declare": True,
+            }  # fmt: skip
+            load.run(cluster, count=2 * count + 1000, **busy)  # The first message of a queue costs more.
             yield count, {
-                **cost,
+                **load.cost(cluster, Idle(cluster), count=max(200_000, 10 * count), **busy),
                 "declare_cpu_us": declaring.cpu_s / len(new) * 1e6,
                 **_if_measurable("memory_bytes", grown, count),
                 "metrics_ms": _page_ms(cluster, "/metrics"),
             }
+
+
+def rates(measuring: Measuring, load: Load, counts: Sequence[int]) -> Points:
+    """So many messages a second through one queue, by due time; with what nodes take at rest, and without it."""
+    with measuring.nodes() as cluster:
+        idle = Idle(cluster)
+        _warm_up(load, cluster)
+        for count in counts:
+            run = load.run(cluster, size=1024, rate=count, seconds=_RATE_S, warmup=2, pattern=f"rate-{count}-%d")
+            all_us = float(run["broker_cpu_per_100k"]) * 10
+            yield count, {
+                "cpu_us": all_us, "beyond_rest_us": max(0.0, all_us - idle.cores / run["consumed_s"] * 1e6),
+                "rate": run["consumed_s"], "p50_ms": run["latency_ms"]["p50"], "p99_ms": run["latency_ms"]["p99"],
+            }  # fmt: skip
 
 
 def idle_connections(measuring: Measuring, load: Load, counts: Sequence[int]) -> Points:
@@ -111,13 +129,14 @@ def active_connections(measuring: Measuring, load: Load, counts: Sequence[int]) 
 
 
 def consumers(measuring: Measuring, load: Load, counts: Sequence[int]) -> Points:
-    """Consumers share one queue; every message is acknowledged."""
+    """Consumers share one queue; every message is acknowledged. So many messages that the end of a thousand connections
+    counts for little."""
     with measuring.nodes() as cluster:
         idle = Idle(cluster)
         _warm_up(load, cluster)
         for count in counts:
             yield count, load.cost(
-                cluster, idle, size=128, count=20_000, window=500, prefetch=50, consumers=count,
+                cluster, idle, size=128, count=200_000, window=500, prefetch=50, consumers=count,
                 pattern=f"consumers-{count}-%d", delete_end=True,
             )
 
@@ -264,7 +283,7 @@ def _whole_load(load: Load, cluster: Cluster) -> Point:
     idle = Idle(cluster)
     clients = max(4, len(cluster.uris))
     cost = load.cost(
-        cluster, idle, size=128, count=40_000, window=250, prefetch=250, producers=clients, consumers=clients,
+        cluster, idle, size=128, count=400_000, window=250, prefetch=250, producers=clients, consumers=clients,
         queues=16,
     )
     return {**cost, "idle_cores": idle.cores, "memory_mb": cluster.memory_bytes() / len(cluster.pids) / 1e6}
@@ -276,20 +295,6 @@ def _whole_load(load: Load, cluster: Cluster) -> Point:
 def _warm_up(load: Load, cluster: Cluster) -> None:
     """The first messages of a process cost more."""
     load.run(cluster, size=128, count=2000, queues=4, producers=2, consumers=2, pattern="warm-%d", delete_end=True)
-
-
-def _publish_from_all(cluster: Cluster, idle: Idle, names: Sequence[str], count: int, sink: Sink) -> Point:
-    def publisher(place: int) -> Callable[[], None]:
-        def work() -> None:
-            with Pipeline(cluster.uris[place]) as client:
-                client.publish_all(spread(names, count, _BODY, place, len(cluster.uris)), 300)
-
-        return work
-
-    with Used(cluster, idle) as used:
-        in_threads([publisher(place) for place in range(len(cluster.uris))])
-        sink.wait_for(count)
-    return used.each(count)
 
 
 def _page_ms(cluster: Cluster, path: str) -> float:

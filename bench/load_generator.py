@@ -45,6 +45,17 @@ _START_CONSUMING: Final = (
 static void start_consuming(worker_t *w) {""",
 )
 """Whoever only consumes from streams begins with their first message."""
+_READY: Final = (
+    "      ready = w->out_b - w->out_a >= OUT_FLUSH;\n",
+    """      ready = w->out_b - w->out_a >= OUT_FLUSH;
+      if (rate > 0 && w->next >= allowed) {
+        wait = (int64_t)((double)w->next / rate * 1e9) - (int64_t)(now_ns() - t0);
+        if (wait < 100000) wait = 100000;
+      }
+""",
+)
+"""At a rate, what is due is published within 0.1 ms; else whoever has published all that was due would sleep until a
+confirm comes, and messages would be late by as much: an open loop would be half closed."""
 _OWN: Final = {"amqp": (_QUEUE_TYPE, "quorum"), "nats": ()}
 """By the scheme of the broker's URIs, as PROGRAMS; a `--queue-type` in a load is used instead. A stream of JetStream
 has three replicas where there are three."""
@@ -62,7 +73,7 @@ class LoadGenerator:
         self.folder.mkdir(parents=True, exist_ok=True)
         for source in SHARED.iterdir():
             if source.suffix == ".c":
-                text = with_more_percentiles(source.read_text())
+                text = with_due_times(with_more_percentiles(source.read_text()))
                 if source.stem == PROGRAMS["amqp"]:
                     text = with_stream_offsets(text)
                 (self.folder / source.name).write_text(text)
@@ -90,6 +101,11 @@ class LoadGenerator:
 def with_more_percentiles(source: str) -> str:
     """A generator's source that prints p90 and p9999. Raises BrokerFailed where the places are not as they were."""
     return _changed(source, (_FORMAT, _FIGURES))
+
+
+def with_due_times(source: str) -> str:
+    """A generator's source that publishes what is due when it is due. Raises BrokerFailed as above."""
+    return _changed(source, (_READY,))
 
 
 def with_stream_offsets(source: str) -> str:

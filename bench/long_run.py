@@ -4,11 +4,13 @@
 
 Three nodes, one queue (1 KB, confirmed, delivered, acknowledged): first the most that goes through, then half of that,
 by due time, in runs of `--part` seconds. After each: latencies of the run, memory and descriptors of all nodes, octets
-in their folders.
+in their folders. All figures are kept in bench-results/long-run.json.
 """
 
 import argparse
+import contextlib
 import datetime
+import json
 import os
 import statistics
 import sys
@@ -24,6 +26,7 @@ from bench.marked_page import write_figures
 from bench.mayfly_cluster import Mayfly, MayflyCluster
 from bench.open_loop import maximum_of
 
+RAW: Final = ROOT / "bench-results" / "long-run.json"
 _MEGABYTE: Final = 1 << 20
 _WARMUP_S: Final = 5
 _FLAT: Final = 1.2
@@ -50,6 +53,8 @@ def measure(minutes: int, part_s: int, source: bool) -> tuple[float, list[Row]]:
                 "CPU us": float(result["broker_cpu_per_100k"]) * 10,
                 "cores used by others": float(result["other_cores"]),
             })  # fmt: skip
+            RAW.parent.mkdir(exist_ok=True)
+            RAW.write_text(json.dumps({"rate": rate, "rows": rows}, indent=1))
             print(f"  {rows[-1]}", flush=True)
     return rate, rows
 
@@ -66,7 +71,12 @@ def used(cluster: MayflyCluster) -> Row:
 
 def octets_in(folder: Path) -> int:
     """What its files take on the disk."""
-    return sum(path.stat().st_blocks * 512 for path in folder.rglob("*") if path.is_file())
+    octets = 0
+    for path in folder.rglob("*"):
+        # Nodes delete files meanwhile.
+        with contextlib.suppress(FileNotFoundError):
+            octets += path.stat().st_blocks * 512 if path.is_file() else 0
+    return octets
 
 
 def report(rate: float, rows: list[Row]) -> list[str]:

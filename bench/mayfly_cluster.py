@@ -60,7 +60,11 @@ class MayflyCluster(ReplicatedCluster):
         leader = int(json.loads(page(self.http[0], f"/queues/%2F/{quote(queue, safe='')}"))["leader"] or 0)
         if not leader:
             raise BrokerFailed(f"{queue} has no leader")
-        return leader - 1
+        for place, port in enumerate(self.http):
+            # Who comes back without its data is another member.
+            if int(json.loads(page(port, "/status"))["id"]) == leader:
+                return place
+        raise BrokerFailed(f"{queue} is led by node {leader}, which is none of these")
 
     def start_again(self, *places: int) -> None:
         """By the commands that `mayfly up` gave for them."""
@@ -80,16 +84,23 @@ class MayflyCluster(ReplicatedCluster):
 
     def wait_until_well(self) -> None:
         """Until all know the same leaders, as many on every node, and that has stayed so for a while."""
+        self._wait_for_leaders(_spread, "all nodes know the same leaders, spread over the nodes")
+
+    def wait_until_agreed(self) -> None:
+        """The same, however many are on which node: under load they are evened out by what they do."""
+        self._wait_for_leaders(_agree, "all nodes know the same leaders")
+
+    def _wait_for_leaders(self, are_well: Callable[[list[dict[int, int]], int], bool], what: str) -> None:
         calm_since_s, last = time.monotonic(), self._leaders()
 
         def well() -> bool:
             nonlocal calm_since_s, last
             now = self._leaders()
-            if now != last or not _spread(now, len(self.pids)):
+            if now != last or not are_well(now, len(self.pids)):
                 calm_since_s, last = time.monotonic(), now
             return time.monotonic() - calm_since_s > _CALM_S
 
-        wait_until(well, "all nodes know the same leaders, spread over the nodes", _WELL_S)
+        wait_until(well, what, _WELL_S)
 
     def _leaders(self) -> list[dict[int, int]]:
         try:
@@ -135,12 +146,17 @@ class MayflyNode(Cluster):
             self.end()
 
 
+def _agree(views: list[dict[int, int]], _: int) -> bool:
+    """Whether there is one view of the leaders, each of which is known."""
+    return bool(views) and all(view == views[0] for view in views) and 0 not in views[0].values()
+
+
 def _spread(views: list[dict[int, int]], nodes: int) -> bool:
     """Whether there is one view of the leaders, and no node leads much more than another."""
-    if not views or any(view != views[0] for view in views):
+    if not _agree(views, nodes):
         return False
     led = Counter(views[0].values())
-    return 0 not in led and len(led) == nodes and max(led.values()) - min(led.values()) <= 2
+    return len(led) == nodes and max(led.values()) - min(led.values()) <= 2
 
 
 class Mayfly(Broker):

@@ -25,7 +25,7 @@ from typing import Any, Final
 ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT))
 from bench.amqp_pipeline import Pipeline, PipelineError, message
-from bench.clusters import NODES, BrokerFailed, Cluster
+from bench.clusters import NODES, BrokerFailed, Cluster, ReplicatedCluster
 from bench.load_generator import LoadGenerator
 from bench.machine import describe_machine, load_average, only_benchmark
 from bench.marked_page import write_figures
@@ -35,8 +35,11 @@ RATE: Final = 30_000
 DEATHS_S: Final = 10_000
 RENEWALS_S: Final = 5_000
 SHORT_LIVES_S: Final = 1_000
+BESIDE: Final = "beside all of that"
 MOST: Final = 2.0
 """Times the p99 of traffic alone, at the most."""
+_REACHED: Final = 0.95
+"""Of what is asked for beside the traffic."""
 _LEASES: Final = 3_000
 _LEASE_MS: Final = 60_000
 _SHORT_LEASE_MS: Final = 2_000
@@ -56,6 +59,7 @@ class Beside:
     def __init__(self, cluster: Cluster, part: float) -> None:
         self._cluster, self._part = cluster, part
         self._ended = threading.Event()
+        self._counting = threading.Lock()
         self._threads: list[threading.Thread] = []
         self._clients: list[Pipeline] = []
         self._began_s = 0.0
@@ -65,7 +69,7 @@ class Beside:
 
     def __enter__(self) -> "Beside":
         for place in range(NODES):
-            self._prepare(place)
+            self._lease(place)
         for place in range(NODES):
             self._start(self._publish_mortals, place)
             self._start(self._bury, place)
@@ -83,13 +87,9 @@ class Beside:
         for thread in self._threads:
             thread.join()
 
-    def _prepare(self, place: int) -> None:
-        """The queues of a node's clients: where something dies, and, led by the next node, where it goes."""
-        with self._client(place + 1) as client:
-            client.declare_all([f"mixed-dead-{place}"], _QUORUM)
-        dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"mixed-dead-{place}"}
+    def _lease(self, place: int) -> None:
+        """The queues that a node's clients renew."""
         with self._client(place) as client:
-            client.declare_all([f"mixed-mortal-{place}"], {**_QUORUM, "x-message-ttl": _TTL_MS, **dead})
             client.declare_all(self._leased(place), {**_QUORUM, "x-expires": _LEASE_MS})
 
     @staticmethod
@@ -115,7 +115,8 @@ class Beside:
         thread.start()
 
     def _count(self, name: str, number: int) -> None:
-        self.counts[name] = self.counts.get(name, 0) + number
+        with self._counting:
+            self.counts[name] = self.counts.get(name, 0) + number
 
     def _portions(self, rate: float) -> Iterator[int]:
         """How many are due by now, at this rate of all nodes, one portion after the other; what came late is made up
@@ -159,6 +160,25 @@ class Beside:
             self._count("queues declared", portion)
 
 
+def declare_mortal(cluster: ReplicatedCluster) -> None:
+    """The queues where something dies, and, led by other nodes, those where it goes."""
+    for place in range(NODES):
+        mortal, dead = f"mixed-mortal-{place}", f"mixed-dead-{place}"
+        routed = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead}
+        with Pipeline(cluster.uris[(place + 1) % NODES]) as client:
+            client.declare_all([dead], _QUORUM)
+        with Pipeline(cluster.uris[place]) as client:
+            client.declare_all([mortal], {**_QUORUM, "x-message-ttl": _TTL_MS, **routed})
+    time.sleep(_SETTLE_S)
+
+
+def demand_elsewhere(cluster: ReplicatedCluster) -> None:
+    """Raises BrokerFailed where dead letters stay on the node that leads what they come from."""
+    for place in range(NODES):
+        if cluster.leader_of(f"mixed-dead-{place}") == cluster.leader_of(f"mixed-mortal-{place}"):
+            raise BrokerFailed(f"mixed-dead-{place} is led where its messages die")
+
+
 @contextmanager
 def beside(cluster: Cluster, part: float) -> Iterator[Beside]:
     """All of it, once it has begun. Raises BrokerFailed if a client of it failed."""
@@ -178,7 +198,8 @@ def traffic(generator: LoadGenerator, cluster: Cluster, seconds: int) -> Figures
     ])  # fmt: skip
     figures = {name: float(result["latency_ms"][name]) for name in _PERCENTILES}
     figures["consumed_s"] = float(result["consumed_s"])
-    figures["cores"] = float(result["broker_cpu_s"]) / float(result["elapsed_s"])
+    # Of which the first tenth does not count.
+    figures["cores"] = float(result["broker_cpu_s"]) / (float(result["elapsed_s"]) - max(1, seconds // 10))
     return figures
 
 
@@ -186,9 +207,13 @@ def measure(seconds: int, part: float, source: bool) -> tuple[list[tuple[str, Fi
     """Traffic alone, beside the rest, and alone again; the rates of the rest."""
     generator = LoadGenerator()
     with Mayfly(source).three_nodes() as cluster:
+        # Found out before the first run is paid for; queues with nothing in them cost the traffic nothing.
+        declare_mortal(cluster)
+        demand_elsewhere(cluster)
         rows = [("alone", traffic(generator, cluster, seconds))]
+        demand_elsewhere(cluster)
         with beside(cluster, part) as others:
-            rows.append(("beside all of that", traffic(generator, cluster, seconds)))
+            rows.append((BESIDE, traffic(generator, cluster, seconds)))
         time.sleep(_SETTLE_S + _SHORT_LEASE_MS / 1000)
         rows.append(("alone again", traffic(generator, cluster, seconds)))
     return rows, others.rates
@@ -203,17 +228,19 @@ def report(rows: list[tuple[str, Figures]], rates: Figures, part: float) -> list
     for name, row in rows:
         shown = " | ".join(f"{row[each]:.1f}" for each in _PERCENTILES)
         lines.append(f"| {name} | {row['consumed_s']:,.0f} | {shown} | {row['cores']:.2f} |")
-    before = max(figures["p99"] for name, figures in rows if name != "beside all of that")
-    ratio = rows[1][1]["p99"] / before
+    alone = [figures["p99"] for name, figures in rows if name != BESIDE]
+    ratios = [rows[1][1]["p99"] / p99 for p99 in alone]
     asked = {
         "published to die": DEATHS_S, "dead letters": DEATHS_S, "renewals": RENEWALS_S,
         "queues declared": SHORT_LIVES_S,
     }  # fmt: skip
     reached = ", ".join(f"{name} {rates.get(name, 0):,.0f} of {each * part:,.0f}" for name, each in asked.items())
-    met = "met" if ratio <= MOST else "not met"
+    short = any(rates.get(name, 0) < _REACHED * each * part for name, each in asked.items())
+    met = "not decided, for the rest was not reached" if short else "met" if max(ratios) <= MOST else "not met"
     return [
         *lines, "", f"Beside it, a second: {reached}.", "",
-        f"Aim: p99 beside all of that at most {MOST:.0f}x the p99 alone: {met} ({ratio:.1f}x).",
+        f"Aim: p99 beside all of that at most {MOST:.0f}x the p99 alone: {met} "
+        f"({' and '.join(f'{ratio:.1f}x' for ratio in ratios)}, of before and after).",
     ]  # fmt: skip
 
 

@@ -70,7 +70,7 @@ PROTOCOL_DIVIDED_NOTICES: Final = 8
 # --- what the log means --------------------------------------------------------------------------------
 
 LEVEL_LOWEST: Final = 1
-LEVEL_HIGHEST: Final = 9
+LEVEL_HIGHEST: Final = 10
 """Feature levels. To be raised with every new command, every other meaning of one, every new form of a snapshot; what
 is new then is written where `Catalog.level` has come so far, and not before.
 
@@ -85,7 +85,8 @@ own for consumers; there are switches, and dialects of TTLs; messages of a queue
 time; there are streams; large messages are in the log in pieces; vhosts are described, and global parameters kept.
 9: large dead letters travel and are in the log in pieces; queues may have a brake; records of journals are routed
 many at a time; a mirror may be of a stream in another cluster; what recurs is not taken by a queue that is on its way
-between shards."""
+between shards. 10: moves of queues are numbered, and what a
+queue that comes back has in its lane counts."""
 
 LEVEL_SNAPSHOT_SAYS_LEVEL: Final = 2
 LEVEL_LEADER_LOCATORS: Final = 3
@@ -189,6 +190,28 @@ LEVEL_UPSTREAMS: Final = 9
 LEVEL_RECURRING_IN_ORDER: Final = 9
 """A publish that recurs is refused while its queue is on its way between shards (RULES S6): else what was published
 before it could arrive after it and take its place."""
+
+LEVEL_NUMBERED_MOVES: Final = 10
+"""Each move of a queue has a number: QueueMoved counts for the move that it names alone, MoveQueue for the queue that
+it names, and shards take MOVE_OUT_NUMBERED instead of MOVE_OUT."""
+
+LEVEL_RETURNS_COUNTED: Final = 10
+"""What a queue has in its lane, in a shard to which it has come back, counts as being on its way to it."""
+
+LEVEL_RELEASES_GET_THROUGH: Final = 10
+"""A full queue takes dead letters from a shard in which it was until it knows that its lease is not held there any
+more, which stands behind them; shards know where that stands."""
+
+LEVEL_LETTERS_NOT_CROSSED: Final = 10
+"""Who asks whether all that it has published has arrived in a queue's new shard (CROSS) does not wait for dead letters
+behind that."""
+
+LEVEL_PLACES_KEPT: Final = 10
+"""A queue takes no exclusive consumer while those of the shard from which it has come may still be on their way."""
+
+SHARD_SNAPSHOT_WITH_MOVE_NUMBERS: Final = 13
+"""Of a shard's snapshot, where a queue knows the number of its last move, or where the end of its lease stands in its
+lane: with `LEVEL_NUMBERED_MOVES` and `LEVEL_RELEASES_GET_THROUGH`."""
 
 SHARD_SNAPSHOT_WITH_SPECIAL_ROWS: Final = 11
 """Of a shard's snapshot, where messages of a queue wait for their time, a queue is a stream, or is or was redriven:

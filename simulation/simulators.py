@@ -17,9 +17,10 @@ from simulation.node.forming.scenario import draw_scenario as draw_forming
 from simulation.node.lease_edges.course import EdgeRun
 from simulation.node.lease_edges.plan import EdgePlan, draw_plan
 from simulation.node.run import Simulation
-from simulation.node.scenario import NodeScenario, draw_braking, draw_moving, draw_redriving, draw_scenario
+from simulation.node.scenario import NodeScenario, draw_braking, draw_moving, draw_redriving, draw_scenario, draw_wide
 from simulation.outsider.run import OutsiderRun
 from simulation.outsider.scenario import OutsiderScenario, draw_ages, draw_long
+from simulation.outsider.scenario import draw_moving as draw_moving_outside
 from simulation.outsider.scenario import draw_scenario as draw_outsider
 from simulation.simulator import Simulator
 
@@ -35,6 +36,9 @@ CLUSTERS: Simulator[NodeScenario] = Simulator(
 )
 MOVES: Simulator[NodeScenario] = Simulator(
     "moves", "whole nodes with clients, whose queues move to other shards", draw_moving, Simulation
+)
+WIDE: Simulator[NodeScenario] = Simulator(
+    "wide", "three to seven whole nodes, shards with one or three replicas that move", draw_wide, Simulation
 )
 REDRIVES: Simulator[NodeScenario] = Simulator(
     "redrives", "whole nodes with clients, one of whose queues is redriven", draw_redriving, Simulation
@@ -53,6 +57,9 @@ LONG: Simulator[OutsiderScenario] = Simulator(
 AGES: Simulator[OutsiderScenario] = Simulator(
     "ages", "whole nodes for months, judged from outside", draw_ages, OutsiderRun
 )
+MOVING: Simulator[OutsiderScenario] = Simulator(
+    "moving", "whole nodes whose queues move to other shards, judged from outside", draw_moving_outside, OutsiderRun
+)
 SIMULATORS: tuple[Simulator[Any], ...] = (
-    RAFT, HOSTS, MACHINES, CLUSTERS, MOVES, LEASES, FORMING, OUTSIDER, REDRIVES, LONG, AGES, BRAKES
+    RAFT, HOSTS, MACHINES, CLUSTERS, MOVES, WIDE, LEASES, FORMING, OUTSIDER, REDRIVES, LONG, AGES, BRAKES, MOVING
 )  # fmt: skip

@@ -36,7 +36,7 @@ Totals = dict[str, Any]
 def load(file: Path) -> Totals:
     """What the file holds; nothing if there is none."""
     totals: Totals = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-    return {"simulated": {}, "real": {}, **totals}
+    return {"simulated": {}, "real": {}, "damages": {}, **totals}
 
 
 def add_simulated(file: Path, name: str, seeds: int, failed: int, virtual_us: int, cpu_s: float) -> None:
@@ -50,10 +50,16 @@ def add_simulated(file: Path, name: str, seeds: int, failed: int, virtual_us: in
 
 
 def add_real(
-    file: Path, target: str, faults: Mapping[str, int], nodes_killed: int, confirmed: int, broken: int
+    file: Path,
+    target: str,
+    faults: Mapping[str, int],
+    nodes_killed: int,
+    confirmed: int,
+    broken: int,
+    damages: Mapping[tuple[str, str, str], int] | None = None,
 ) -> None:
     """Add a run of real nodes: its faults by kind, the processes that got SIGKILL with clients at work, the messages
-    that were confirmed, and the promises that were broken."""
+    that were confirmed, the promises that were broken, and how often which (kind of damage, file) ended how."""
     with _changing(file) as totals:
         empty = {"runs": 0, "confirmed": 0, "nodes_killed": 0, "broken": 0, "faults": {}}
         row = totals["real"].setdefault(target, empty)
@@ -63,6 +69,9 @@ def add_real(
         row["broken"] += broken
         for kind, times in faults.items():
             row["faults"][kind] = row["faults"].get(kind, 0) + times
+        for (kind, name, outcome), times in (damages or {}).items():
+            outcomes = totals["damages"].setdefault(kind, {}).setdefault(name, {})
+            outcomes[outcome] = outcomes.get(outcome, 0) + times
 
 
 @contextmanager
@@ -71,7 +80,7 @@ def _changing(file: Path) -> Iterator[Totals]:
         fcntl.flock(locked, fcntl.LOCK_EX)
         locked.seek(0)
         text = locked.read()
-        totals: Totals = {"simulated": {}, "real": {}, **(json.loads(text) if text else {})}
+        totals: Totals = {"simulated": {}, "real": {}, "damages": {}, **(json.loads(text) if text else {})}
         yield totals
         locked.truncate(0)
         locked.write(json.dumps(totals, indent=1) + "\n")
@@ -117,7 +126,19 @@ def tables(totals: Totals) -> str:
         lines.append(
             f"| `make {target}` | {row['runs']} | {_text(row['confirmed'])} | {killed} | {faults} | {broken} |"
         )
+    if totals["damages"]:
+        lines += ["", *_damage_table(totals["damages"])]
     return "\n".join(lines)
+
+
+def _damage_table(damages: Mapping[str, Mapping[str, Mapping[str, int]]]) -> list[str]:
+    """What became of which damage of which file, since that is counted."""
+    rows = [(kind, name, damages[kind][name]) for kind in sorted(damages) for name in sorted(damages[kind])]
+    columns = sorted({outcome for _, _, outcomes in rows for outcome in outcomes})
+    lines = ["| damage | file | " + " | ".join(columns) + " |", "|---" * (len(columns) + 2) + "|"]
+    for kind, name, outcomes in rows:
+        lines += [f"| {kind} | {name} | " + " | ".join(str(outcomes.get(each, 0)) for each in columns) + " |"]
+    return lines
 
 
 def _text(number: float) -> str:

@@ -237,10 +237,11 @@ class Applying:
     def tell(self, applied: int) -> None:
         """This replica tells this node's session from here on, what it has kept for it first; see `can_tell`."""
         session, feed = self.session, self.feeds.get(self._node)
-        kept = [] if feed is None or feed.incarnation != session.sender.incarnation else list(feed.entries)
+        incarnation = session.sender.incarnation
+        kept = [] if feed is None or feed.incarnation != incarnation else list(feed.entries)
         session.is_told_by_replica()
         for entry in kept:
-            if entry.index > session.cursor:
+            if entry.index > session.cursor and session.sender.incarnation == incarnation:
                 session.tell(entry)
         self.feeds.tells(self._node)
         session.cursor = applied

@@ -1,6 +1,6 @@
 """What one entry of a group's log means for the session of one node, as a feed has it, and how that travels."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from mayfly.cluster.group.sessions import SessionKey, SessionRow
@@ -43,14 +43,14 @@ class FeedCodec(Protocol):
     """How answers and effects travel to a node without a replica."""
 
     def encode(
-        self, entries: Sequence[FedEntry], payloads: Payloads, most_bytes: int
-    ) -> Sequence[tuple[int, Sequence[bytes | memoryview]]]:
+        self, entries: list[FedEntry], payloads: Payloads, most_bytes: int
+    ) -> list[tuple[int, list[bytes | memoryview]]]:
         """As parts of about so many bytes, in pieces that are to be joined. Each with how many of the entries it
         completes; 0: it is to be read with the ones before it that complete none, and the next. Raises what the log
         raises."""
         ...
 
-    def decode(self, parts: Sequence[bytes], session: SessionKey) -> tuple[list[FedEntry], Mapping[int, bytes]]:
+    def decode(self, parts: list[bytes], session: SessionKey) -> tuple[list[FedEntry], dict[int, bytes]]:
         """The entries of one or more parts, the last of which completes some, for this session, and the payloads that
         they refer to. Raises MalformedFeed."""
         ...

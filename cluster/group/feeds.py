@@ -29,7 +29,7 @@ MOST_KEPT: Final = 200_000
 class Feed:
     """What is kept of one session."""
 
-    __slots__ = ("base", "count", "entries", "incarnation")
+    __slots__ = ("base", "count", "entries", "incarnation", "last", "made")
 
     def __init__(self, incarnation: int, base: int) -> None:
         self.incarnation: int = incarnation
@@ -37,13 +37,20 @@ class Feed:
         self.entries: deque[FedEntry] = deque()
         self.count: int = 0
         """Answers and effects in them."""
+        self.last: int = 0
+        """The index of the newest entry that was ever kept."""
+        self.made: FedEntry | None = None
+        """Of the entry that is being applied."""
 
     def behind(self, index: int) -> list[FedEntry]:
         """What is kept from behind this index, in order."""
-        if not self.entries or self.entries[-1].index <= index:
+        entries = self.entries
+        if self.last <= index or not entries:
             return []
+        if len(entries) == 1 or entries[-2].index <= index:
+            return [entries[-1]]
         found: list[FedEntry] = []
-        for entry in reversed(self.entries):
+        for entry in reversed(entries):
             if entry.index <= index:
                 break
             found.append(entry)
@@ -54,13 +61,13 @@ class Feed:
 class Feeds:
     """The feeds of one replica."""
 
-    def __init__(self, listen: Callable[[Collection[int]], None], needs: Callable[[object], Collection[int]]) -> None:
+    def __init__(self, listen: Callable[[Collection[int]], None], needs: Callable[[object, list[int]], None]) -> None:
         """`listen` and `needs`: of the state machine."""
         self._listen = listen
         self._needs = needs
         self._feeds: dict[int, Feed] = {}
-        self._made: dict[int, FedEntry] = {}
-        """Of the entry that is being applied."""
+        self._making: list[Feed] = []
+        """Those for which the entry that is being applied has something."""
         self._needed: dict[int, int] = {}
         """Entry -> how many fed entries refer to it."""
         self._withheld: dict[int, None] = {}
@@ -88,7 +95,7 @@ class Feeds:
         """The state at this index was taken over: nothing from before it is here."""
         for node in list(self._feeds):
             self._drop(node)
-        self._made.clear()
+        self._making.clear()
         self._withheld.clear()
         self._free.clear()
         for node, incarnation, _, state in rows:
@@ -103,7 +110,7 @@ class Feeds:
         if feed is not None and (feed.incarnation != incarnation or not fed):
             self._drop(node)
             # What this entry had for a session before it is nobody's answer in this one.
-            self._made.pop(node, None)
+            feed.made = None
             feed = None
             self._listeners_changed()
         if fed and feed is None and node != self.told_here:
@@ -127,17 +134,21 @@ class Feeds:
 
     def answered(self, node: int, sequence: int, results: Sequence[object] | None) -> None:
         """A batch of a fed session has these results."""
-        made = self._entry(node)
+        feed = self._feeds.get(node)
+        if feed is None:
+            return
+        made = feed.made or self._make(feed)
         made.answers.append((sequence, results))
-        if results is not None:
+        if results:
             for result in results:
-                made.needs += self._needs(result)
+                self._needs(result, made.needs)
 
     def ended(self, row: SessionRow) -> None:
         """A session ended in this entry, with this row."""
         feed = self._feeds.get(row[0])
         if feed is not None and feed.incarnation == row[1]:
-            self._entry(row[0]).ended = row
+            made = feed.made or self._make(feed)
+            made.ended = row
 
     def effects(self, effects: Sequence[Effect]) -> list[Effect]:
         """Keep the effects for fed sessions; those for the session that is told here."""
@@ -149,30 +160,32 @@ class Feeds:
                 continue
             feed = self._feeds.get(node)
             if feed is not None and feed.incarnation == incarnation:
-                made = self._entry(node)
+                made = feed.made or self._make(feed)
                 made.effects.append(effect)
-                made.needs += self._needs(effect)
+                self._needs(effect, made.needs)
         return here
 
     def finish(self, index: int) -> None:
         """The entry is applied."""
-        for node, made in self._made.items():
-            feed = self._feeds.get(node)
-            if feed is None:
+        counts = self._needed
+        for feed in self._making:
+            made = feed.made
+            if made is None:
                 continue
-            made.index = index
+            feed.made = None
+            made.index = feed.last = index
             feed.entries.append(made)
             feed.count += _weight(made)
             for needed in made.needs:
-                self._needed[needed] = self._needed.get(needed, 0) + 1
+                counts[needed] = counts.get(needed, 0) + 1
             while feed.count > MOST_KEPT and len(feed.entries) > 1:
                 self._forget_first(feed)
-        self._made.clear()
+        self._making.clear()
 
-    def _entry(self, node: int) -> FedEntry:
-        made = self._made.get(node)
-        if made is None:
-            made = self._made[node] = FedEntry()
+    def _make(self, feed: Feed) -> FedEntry:
+        """Begin what this entry has for a feed."""
+        made = feed.made = FedEntry()
+        self._making.append(feed)
         return made
 
     # ------------------------------------------------------------------ what nodes say
@@ -190,10 +203,13 @@ class Feeds:
         entry = feed.entries.popleft()
         feed.count -= _weight(entry)
         feed.base = max(feed.base, entry.index)
+        counts = self._needed
         for needed in entry.needs:
-            self._needed[needed] -= 1
-            if not self._needed[needed]:
-                del self._needed[needed]
+            count = counts[needed] - 1
+            if count:
+                counts[needed] = count
+            else:
+                del counts[needed]
                 if needed in self._withheld:
                     del self._withheld[needed]
                     self._free.append(needed)

@@ -145,7 +145,7 @@ class OwnSession:
         if effects and not self.is_broken:
             self.events.group_effects(self.group, effects)
 
-    def tell_all(self, entries: Sequence[FedEntry], up_to: int, payload: Callable[[int], bytes]) -> None:
+    def tell_all(self, entries: list[FedEntry], up_to: int, payload: Callable[[int], bytes]) -> None:
         """Entries of a feed, in order, and nothing more up to this index. What was told before is passed over; if one
         of them ends the session, the rest is nobody's."""
         incarnation = self.sender.incarnation
@@ -161,10 +161,10 @@ class OwnSession:
             self.payload = _no_payload
 
     def tell(self, entry: FedEntry) -> None:
-        """An entry of a feed, the next one for this session."""
+        """An entry of a feed of this session, the next one for it."""
         for sequence, results in entry.answers:
             self.answered(sequence, results)
-        self.has_effects([effect for effect in entry.effects if effect.session == self.key])
+        self.has_effects(entry.effects)
         self.cursor = entry.index
         if entry.ended is not None and entry.ended[1] == self.sender.incarnation:
             self.ended(entry.ended)

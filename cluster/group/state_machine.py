@@ -114,8 +114,8 @@ class StateMachine(Protocol):
         """From now on there are effects for clients of these nodes. It changes nothing of the state."""
         ...
 
-    def needs(self, told: object) -> Collection[int]:
-        """The entries whose payload an answer or an effect refers to."""
+    def needs(self, told: object, found: list[int]) -> None:
+        """Add the entries whose payload an answer or an effect refers to."""
         ...
 
     def told(self) -> object:

@@ -36,6 +36,8 @@ _LEADS: Final = struct.Struct("<HQQ")
 _RESUME: Final = struct.Struct("<HQQ")
 _FEED: Final = struct.Struct("<HQQQIB")
 _UNKEPT: Final = struct.Struct("<HQ")
+_FEED_BYTES: Final[int] = _FEED.size
+"""Of a FEED before its part."""
 
 KINDS: Final = frozenset(
     (notice_kinds.LEADS, notice_kinds.RESUME, notice_kinds.FEED, notice_kinds.UNKEPT, notice_kinds.CURSORS)
@@ -44,7 +46,6 @@ KINDS: Final = frozenset(
 Leader = tuple[int, int]
 """(node, term)."""
 NO_LEADER: Final[Leader] = (0, 0)
-_NO_PAYLOADS: Final[dict[int, bytes]] = {}
 
 
 class BadFeeding(Exception):
@@ -66,6 +67,17 @@ class _Fed:
         """Of an entry whose last part has not come."""
         self.reported: tuple[int, int] = (0, 0)
         """The incarnation and cursor that it reported last."""
+
+
+class _Told:
+    """What this leader knows of the session of a node that it feeds."""
+
+    __slots__ = ("cursor", "incarnation")
+
+    def __init__(self, incarnation: int, cursor: int) -> None:
+        self.incarnation: int = incarnation
+        self.cursor: int = cursor
+        """Up to where it was told."""
 
 
 class Feeding:
@@ -90,8 +102,8 @@ class Feeding:
         self._excluded_at: dict[int, int] = {}
         """How long the log was when such a leader said so."""
         self._fed: dict[int, _Fed] = {}
-        self._told: dict[int, dict[int, tuple[int, int]]] = {}
-        """Group -> node -> the incarnation of its session, and up to where this leader has told it."""
+        self._told: dict[int, dict[int, _Told]] = {}
+        """Group -> node -> what of its session is told from here."""
         self._early: dict[int, dict[int, bytes]] = {}
         """Group -> node -> its request to resume that came before this leader had applied an entry of its own term."""
         self._announced: dict[int, int] = {}
@@ -101,51 +113,61 @@ class Feeding:
 
     def applied(self, group: Group, peers: Collection[int]) -> None:
         """A group of this node may have applied something: tell those who are told from here."""
+        id = group.id
         if not group.established:
-            self._told.pop(group.id, None)
-            self._announced.pop(group.id, None)
-            if not group.leads:
-                self._early.pop(group.id, None)
+            # Most replicas lead nothing, and have nothing of all this.
+            if id in self._told:
+                del self._told[id]
+            if id in self._announced:
+                del self._announced[id]
+            if self._early and not group.leads:
+                self._early.pop(id, None)
             return
-        if self._announced.get(group.id) != group.term:
-            self._announced[group.id] = group.term
+        if self._announced.get(id) != group.term:
+            self._announced[id] = group.term
             self._say_leads([group], peers)
-            for peer, request in self._early.pop(group.id, {}).items():
+            for peer, request in self._early.pop(id, {}).items():
                 self._resume(peer, request)
-        told = self._told.get(group.id)
+        told = self._told.get(id)
         if told:
-            for peer in list(told):
-                self._tell(group, peer)
+            lost: list[int] = []
+            for peer, at in told.items():
+                if not self._tell(group, peer, at):
+                    lost.append(peer)
+            for peer in lost:
+                del told[peer]
 
-    def _tell(self, group: Group, peer: int) -> None:
-        incarnation, cursor = self._told[group.id][peer]
+    def _tell(self, group: Group, peer: int, at: _Told) -> bool:
+        """Tell a session what it was not told yet; whether that goes on from here."""
         feed = group.feeds.get(peer)
-        if feed is None or feed.incarnation != incarnation:
-            return
+        if feed is None or feed.incarnation != at.incarnation:
+            return True
+        cursor = at.cursor
         if feed.base > cursor:
-            del self._told[group.id][peer]
-            self._send(peer, notice_kinds.UNKEPT, _UNKEPT.pack(group.id, incarnation))
-            return
+            self._send(peer, notice_kinds.UNKEPT, _UNKEPT.pack(group.id, at.incarnation))
+            return False
         entries = feed.behind(cursor)
         if entries:
-            self._told[group.id][peer] = (incarnation, entries[-1].index)
-            self._send_entries(group, peer, incarnation, cursor, entries)
+            at.cursor = entries[-1].index
+            return self._send_entries(group, peer, at.incarnation, cursor, entries)
+        return True
 
-    def _send_entries(self, group: Group, peer: int, incarnation: int, cursor: int, entries: list[FedEntry]) -> None:
+    def _send_entries(self, group: Group, peer: int, incarnation: int, cursor: int, entries: list[FedEntry]) -> bool:
+        """Whether they could be told."""
         try:
             parts = self._codec.encode(entries, group.log, FEED_PART_BYTES)
         except (LogError, RaftError, LookupError):
             # What an answer refers to is not here any more: this replica can't tell it.
-            self._told.get(group.id, {}).pop(peer, None)
             self._send(peer, notice_kinds.UNKEPT, _UNKEPT.pack(group.id, incarnation))
-            return
+            return False
         after, place, number = cursor, 0, 0
         for ending, part in parts:
             place += ending
             up_to = entries[place - 1].index if ending else after
-            head = _FEED.pack(group.id, incarnation, after, up_to, number, bool(ending))
-            self._send(peer, notice_kinds.FEED, b"".join([head, *part]))
+            part.insert(0, _FEED.pack(group.id, incarnation, after, up_to, number, bool(ending)))
+            self._send(peer, notice_kinds.FEED, b"".join(part))
             after, number = up_to, 0 if ending else number + 1
+        return True
 
     def _resume(self, peer: int, data: bytes) -> None:
         id, incarnation, cursor = _RESUME.unpack(data)
@@ -162,19 +184,27 @@ class Feeding:
             end.ended = row
             self._send_entries(group, peer, incarnation, cursor, [end])
         elif kept or can_resume(feed, row, (peer, incarnation), cursor):
-            self._told.setdefault(id, {})[peer] = (incarnation, cursor)
-            if kept and feed is not None and feed.behind(cursor):
-                self._tell(group, peer)
-            else:
-                self._tell_nothing(group, peer)
+            at = _Told(incarnation, cursor)
+            told = self._told.setdefault(id, {})
+            told[peer] = at
+            if not (kept and feed is not None and feed.behind(cursor)):
+                self._tell_nothing(group, peer, at)
+            elif not self._tell(group, peer, at):
+                del told[peer]
         else:
             self._send(peer, notice_kinds.UNKEPT, _UNKEPT.pack(id, incarnation))
 
     def _take_cursors(self, peer: int, data: bytes) -> None:
         for id, incarnation, cursor in _RESUME.iter_unpack(data):
             group = self._groups.get(id)
-            if group is not None:
-                group.is_told((peer, incarnation), min(cursor, group.applied))
+            if group is None:
+                continue
+            cursor = min(cursor, group.applied)
+            group.is_told((peer, incarnation), cursor)
+            at = self._told.get(id, {}).get(peer)
+            if at is not None and at.incarnation == incarnation and at.cursor < cursor:
+                # It had asked before it heard what was still on its way to it: that is not kept any more, nor needed.
+                at.cursor = cursor
 
     # ------------------------------------------------------------------ where groups are led
 
@@ -230,6 +260,12 @@ class Feeding:
         return fed is not None and not fed.is_answered
 
     def _take_feed(self, peer: int, data: bytes, now_ms: int) -> list[int]:
+        id: int
+        incarnation: int
+        after: int
+        up_to: int
+        number: int
+        last: int
         id, incarnation, after, up_to, number, last = _FEED.unpack_from(data)
         session, fed = self._sessions.get(id), self._fed.get(id)
         if session is None or fed is None or not session.is_fed or session.sender.incarnation != incarnation:
@@ -245,12 +281,16 @@ class Feeding:
             fed.parts.clear()
             if number:
                 return []  # What is left of an answer to a request before the last.
-        if len(data) > _FEED.size:
-            fed.parts.append(data[_FEED.size :])
+        if len(data) > _FEED_BYTES:
+            fed.parts.append(data[_FEED_BYTES:])
         if not last:
             return []
-        parts, fed.parts = fed.parts, []
-        entries, payloads = self._codec.decode(parts, session.key) if parts else ([], _NO_PAYLOADS)
+        entries: list[FedEntry] = []
+        payloads: dict[int, bytes] = {}
+        parts = fed.parts
+        if parts:
+            fed.parts = []
+            entries, payloads = self._codec.decode(parts, session.key)
         session.tell_all(entries, up_to, payloads.__getitem__)
         if session.sender.incarnation != incarnation:
             # It ended; the next one begins with whoever leads.
@@ -324,20 +364,19 @@ class Feeding:
     def _move_on(self, group: Group) -> None:
         """Cursors of sessions for which nothing happened follow the log all the same: a replica that is made from a
         snapshot has kept nothing from before it."""
-        for peer, (incarnation, cursor) in list(self._told.get(group.id, {}).items()):
-            feed = group.feeds.get(peer)
-            if feed is None or feed.incarnation != incarnation or feed.base > cursor or feed.behind(cursor):
+        for peer, at in self._told.get(group.id, {}).items():
+            feed, cursor = group.feeds.get(peer), at.cursor
+            if feed is None or feed.incarnation != at.incarnation or feed.base > cursor or feed.behind(cursor):
                 continue
             if group.applied > cursor or feed.base < cursor:
                 # What was sent and not confirmed may be lost: then this one shows a gap.
-                self._tell_nothing(group, peer)
+                self._tell_nothing(group, peer, at)
 
-    def _tell_nothing(self, group: Group, peer: int) -> None:
+    def _tell_nothing(self, group: Group, peer: int, at: _Told) -> None:
         """There is nothing more up to what is applied here."""
-        incarnation, cursor = self._told[group.id][peer]
-        up_to = max(cursor, group.applied)
-        self._told[group.id][peer] = (incarnation, up_to)
-        notice = _FEED.pack(group.id, incarnation, cursor, up_to, 0, True)
+        cursor = at.cursor
+        at.cursor = max(cursor, group.applied)
+        notice = _FEED.pack(group.id, at.incarnation, cursor, at.cursor, 0, True)
         self._send(peer, notice_kinds.FEED, notice)
 
     def peer_changed(self, peer: int) -> list[int]:

@@ -266,6 +266,14 @@ class Host:
                 if group.compact(self._slowest_match(group), self.short_of_disk):
                     self._dirty[group.id] = None
 
+    def ticks_to_election(self) -> int:
+        """With how many more ticks a replica here may stand for election if nothing is heard until then: two more than
+        there are to a heartbeat, at most."""
+        least = self.settings.group.heartbeat_ticks + 2
+        for group in self.groups.values():
+            least = group.raw.ticks_to_election(least)
+        return least
+
     def _bearable_ms(self, group: Group, others_are_quick: bool, now_ms: int) -> int:
         """For how long a write may be late before this node gives up the group's lead."""
         if others_are_quick:

@@ -307,6 +307,13 @@ class RawNode:
         raft = self.raft
         return raft.election_elapsed + 1 >= raft.randomized_election_timeout
 
+    def ticks_to_election(self, most: int) -> int:
+        """With how many more ticks this node may stand for election if nothing is heard until then; `most` if that is
+        not sooner, as where it leads, or may not be elected."""
+        raft = self.raft
+        ticks = raft.randomized_election_timeout - raft.election_elapsed
+        return most if ticks >= most or raft.state == StateType.LEADER or not raft.is_promotable() else ticks
+
     @property
     def decides_alone(self) -> bool:
         """Whether one voter is all there is (etcd's ``IsSingleton``)."""

@@ -83,7 +83,7 @@ class Member(_message.Message):
     def __init__(self, node_id: _Optional[int] = ..., name: _Optional[str] = ..., address: _Optional[str] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("protocol_version", "highest_protocol_version", "lowest_level", "highest_level", "node_id", "node_name", "cluster_id", "store", "starts", "previous", "address", "target")
+    __slots__ = ("protocol_version", "highest_protocol_version", "lowest_level", "highest_level", "node_id", "node_name", "cluster_id", "store", "starts", "previous", "earlier_starts", "address", "target")
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     HIGHEST_PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     LOWEST_LEVEL_FIELD_NUMBER: _ClassVar[int]
@@ -94,6 +94,7 @@ class Hello(_message.Message):
     STORE_FIELD_NUMBER: _ClassVar[int]
     STARTS_FIELD_NUMBER: _ClassVar[int]
     PREVIOUS_FIELD_NUMBER: _ClassVar[int]
+    EARLIER_STARTS_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
@@ -106,9 +107,10 @@ class Hello(_message.Message):
     store: str
     starts: int
     previous: int
+    earlier_starts: _containers.RepeatedScalarFieldContainer[int]
     address: str
     target: int
-    def __init__(self, protocol_version: _Optional[int] = ..., highest_protocol_version: _Optional[int] = ..., lowest_level: _Optional[int] = ..., highest_level: _Optional[int] = ..., node_id: _Optional[int] = ..., node_name: _Optional[str] = ..., cluster_id: _Optional[str] = ..., store: _Optional[str] = ..., starts: _Optional[int] = ..., previous: _Optional[int] = ..., address: _Optional[str] = ..., target: _Optional[int] = ...) -> None: ...
+    def __init__(self, protocol_version: _Optional[int] = ..., highest_protocol_version: _Optional[int] = ..., lowest_level: _Optional[int] = ..., highest_level: _Optional[int] = ..., node_id: _Optional[int] = ..., node_name: _Optional[str] = ..., cluster_id: _Optional[str] = ..., store: _Optional[str] = ..., starts: _Optional[int] = ..., previous: _Optional[int] = ..., earlier_starts: _Optional[_Iterable[int]] = ..., address: _Optional[str] = ..., target: _Optional[int] = ...) -> None: ...
 
 class Frame(_message.Message):
     __slots__ = ("clock_ms", "raft", "group_clocks", "proposals", "notices", "hello")

@@ -30,6 +30,7 @@ from mayfly.cluster.log.batch import (
     LogError,
     MissingEntry,
     StoredGroup,
+    StoreRefused,
     WriteBatch,
 )
 from mayfly.cluster.log.records import ENTRY_KEY, GROUP_KEY
@@ -83,14 +84,17 @@ class LmdbLogStore:
             self._tables = LmdbTables(self._folder, map_size_bytes, node_identity)
             self._environment = self._tables.environment
             try:
-                self._room = LmdbRoom(self._tables, self._folder.data_file)
                 self._pages = MapPages(self._folder.data_file, limits.LOG_MAP_HELD_BYTES)
                 self._moved = self._noted(MOVED_KEY)
                 self.relieved: int = self._noted(RELIEVED_KEY) or 0
                 """The `number` of the last `relieve`; 0 when there was none."""
+                self._room = LmdbRoom(self._tables, self._folder.data_file)
             except BaseException:
                 self._tables.close()
                 raise
+        except OSError as error:
+            self._folder.close()
+            raise StoreRefused(f"can't open {self._folder.data_file}: {error.strerror}") from error
         except BaseException:
             self._folder.close()
             raise

@@ -1,5 +1,6 @@
 """Who is let in: what the transport asks the node about peers that greet it, and tells it when they send it away."""
 
+from collections.abc import Sequence
 from typing import Final, Protocol
 
 import grpc
@@ -24,8 +25,9 @@ class Objection:
 class Admission(Protocol):
     """The node's word on peers."""
 
-    def objection(self, node_id: int, store: str, starts: int, previous: int) -> Objection | None:
-        """What speaks against a peer of this cluster that shows this data."""
+    def objection(self, node_id: int, store: str, starts: int, earlier_starts: Sequence[int]) -> Objection | None:
+        """What speaks against a peer of this cluster that shows this data: `earlier_starts` are the last counts of
+        starts before, the oldest first; of an older node the one before, of data that was never used none."""
         ...
 
     def level_fault(self, levels: VersionRange) -> str:
@@ -48,7 +50,7 @@ class Admission(Protocol):
 class OpenAdmission:
     """Peers are whom `set_peers` named, and nothing more is asked of them."""
 
-    def objection(self, node_id: int, store: str, starts: int, previous: int) -> Objection | None:
+    def objection(self, node_id: int, store: str, starts: int, earlier_starts: Sequence[int]) -> Objection | None:
         """None."""
         return None
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import grpc
 import grpc.aio
@@ -58,7 +58,8 @@ class Handshake:
                 grpc.StatusCode.UNAVAILABLE,
                 f"node {hello.node_id} means node {hello.target}, this is {self.local.node_id}",
             )
-        self._check_data(hello.node_id, hello.store, hello.starts, hello.previous)
+        before = (hello.previous,) if hello.previous else ()
+        self._check_data(hello.node_id, hello.store, hello.starts, tuple(hello.earlier_starts) or before)
         fault = self.admission.level_fault(codec.levels_of(hello))
         if fault:
             text = f"node {hello.node_id} ({hello.node_name}) can't be let in: {fault}"
@@ -77,11 +78,11 @@ class Handshake:
 
     def refuse_stranger(self, peer: int) -> None:
         """Raises `TurnedAway`: it was a peer, and is none any more."""
-        self._check_data(peer, "", 0, 0)
+        self._check_data(peer, "", 0, ())
         raise TurnedAway(grpc.StatusCode.PERMISSION_DENIED, f"node {peer} is no peer any more")
 
-    def _check_data(self, peer: int, store: str, starts: int, previous: int) -> None:
-        objection = self.admission.objection(peer, store, starts, previous)
+    def _check_data(self, peer: int, store: str, starts: int, earlier_starts: Sequence[int]) -> None:
+        objection = self.admission.objection(peer, store, starts, earlier_starts)
         if objection is not None:
             raise TurnedAway(objection.code, objection.text)
 

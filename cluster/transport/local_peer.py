@@ -8,7 +8,8 @@ from mayfly.cluster.versions import LEVELS, PROTOCOLS, VersionRange
 
 @dataclass(frozen=True, slots=True)
 class LocalPeer:
-    """`store`, `starts` and `previous` tell this node's data from other, `address` is its own."""
+    """`store`, `starts` and `earlier_starts` (the oldest first) tell this node's data from other, `address` is its
+    own."""
 
     node_id: int
     name: str
@@ -16,7 +17,7 @@ class LocalPeer:
     store: str = ""
     starts: int = 0
     address: str = ""
-    previous: int = 0
+    earlier_starts: tuple[int, ...] = ()
     protocols: VersionRange = PROTOCOLS
     levels: VersionRange = LEVELS
 
@@ -32,7 +33,8 @@ class LocalPeer:
             cluster_id=self.cluster_id,
             store=self.store,
             starts=self.starts,
-            previous=self.previous,
+            previous=self.earlier_starts[-1] if self.earlier_starts else 0,
+            earlier_starts=self.earlier_starts,
             address=self.address,
             target=target,
         )

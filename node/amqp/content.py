@@ -146,6 +146,34 @@ def property_span(header: bytes, wanted: int) -> tuple[int, int]:
     return -1, -1
 
 
+def id_and_headers(header: bytes) -> tuple[int, int, int, int]:
+    """`property_span` of `message-id` and of the headers, at one look."""
+    flags = header[FLAGS_AT] << 8 | header[FLAGS_AT + 1]
+    at = PROPERTIES_AT
+    if flags & CONTENT_TYPE:
+        at += 1 + header[at]
+    if flags & CONTENT_ENCODING:
+        at += 1 + header[at]
+    headers_at = headers_stop = -1
+    if flags & HEADERS:
+        headers_at = at
+        at += 4 + (header[at] << 24 | header[at + 1] << 16 | header[at + 2] << 8 | header[at + 3])
+        headers_stop = at
+    if not flags & MESSAGE_ID:
+        return -1, -1, headers_at, headers_stop
+    if flags & DELIVERY_MODE:
+        at += 1
+    if flags & PRIORITY:
+        at += 1
+    if flags & CORRELATION_ID:
+        at += 1 + header[at]
+    if flags & REPLY_TO:
+        at += 1 + header[at]
+    if flags & EXPIRATION:
+        at += 1 + header[at]
+    return at, at + 1 + header[at], headers_at, headers_stop
+
+
 def _present(flags: int) -> list[tuple[int, int]]:
     """Of `_LAYOUT` what headers with these flags have. Those in use are few."""
     found = _PRESENT.get(flags)

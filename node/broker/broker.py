@@ -206,6 +206,10 @@ class Broker:
         """See `ClusterEvents.has_clients`."""
         return any(connection.is_running for connection in self.connections.values())
 
+    def consumes_from(self, shard_id: int) -> bool:
+        """See `ClusterEvents.consumes_from`."""
+        return self.consumers.are_in(shard_id)
+
     def session_lost(self, shard_id: int) -> None:
         """See `ClusterEvents.session_lost`."""
         for connection in list(self.connections.values()):

@@ -234,6 +234,10 @@ class ClusterEvents(Protocol):
         """Whether any connection is open."""
         ...
 
+    def consumes_from(self, shard_id: int) -> bool:
+        """Whether a consumer of this node is attached to a queue of the shard."""
+        ...
+
     def queues_removed(self, queues: Sequence[QueueRecord]) -> None:
         """The local catalog replica has dropped these queues. Those that a snapshot hides are not told."""
         ...

@@ -15,7 +15,7 @@ from mayfly.node.amqp.field_table import TIMESTAMP, VOID, FieldValue, to_python
 from mayfly.node.broker.meanings import DELAYED, MOMENT, RECURRENCE, TIME
 from mayfly.node.broker.operation import AmqpError
 from mayfly.node.catalog import MAX_TTL_MS
-from mayfly.node.dead_letter.due import DELAY
+from mayfly.node.dead_letter.due import DELAY, delay_ms_of
 from mayfly.node.recurrence.headers import BadRecurrence, recurrence_of
 from mayfly.node.shard.commands import (
     AFTER,
@@ -61,7 +61,7 @@ def due_of(content: Content, said: int, now_ms: int) -> tuple[int, int] | None:
     if at is not None and delay is not None:
         raise _refused(f"{DELIVER_AT} and {DELAY} are both there: a message takes one of them")
     if delay is not None:
-        return AFTER, _number(DELAY, delay, MAX_TTL_MS, "milliseconds from now")
+        return AFTER, _in_range(DELAY, delay, delay_ms_of(delay), MAX_TTL_MS, "milliseconds from now")
     if at is not None:
         return AT, _moment_ms(at, now_ms)
     return None
@@ -88,19 +88,19 @@ def _moment_ms(value: FieldValue, now_ms: int) -> int:
         if seconds * _SECOND_MS > most_ms:
             raise _refused(f"{DELIVER_AT} = timestamp {seconds}: at most {most_ms // _SECOND_MS}, ten years from now")
         return seconds * _SECOND_MS
-    return _number(DELIVER_AT, value, most_ms, "milliseconds since 1970; or a timestamp")
+    number = value.integer() if value.is_integer() else None
+    return _in_range(DELIVER_AT, value, number, most_ms, "milliseconds since 1970; or a timestamp")
 
 
 _LAST_MS: Final = (1 << 48) - 1
 """The last moment that a shard takes."""
 
 
-def _number(name: str, value: FieldValue, most: int, unit: str) -> int:
-    if not value.is_integer():
-        raise _refused(f"{name} = {_shown(value)}: an integer from 0 to {most} is expected, {unit}")
-    number = value.integer()
-    if not 0 <= number <= most:
-        raise _refused(f"{name} = {number}: an integer from 0 to {most} is expected, {unit}")
+def _in_range(name: str, value: FieldValue, number: int | None, most: int, unit: str) -> int:
+    """The number in a value, which is refused if it is none, or one that can't be."""
+    if number is None or not 0 <= number <= most:
+        shown = str(number) if value.is_integer() else _shown(value)
+        raise _refused(f"{name} = {shown}: an integer from 0 to {most} is expected, {unit}")
     return number
 
 

@@ -25,6 +25,8 @@ class NodeConsumers:
         """The node is about to stop: there are no more deliveries."""
         self._terms: dict[int, ConsumerTerms] = {}
         """By consumer id, where they are not the usual ones."""
+        self._in_shards: dict[int, int] = {}
+        """How many there are, by shard."""
         # Consumer ids of an earlier life of the node may still come up in its log.
         self._next_id = ((incarnation >> STARTS_SHIFT) << _IDS_BITS) + 1
         self._pauses_under_way = 0
@@ -38,6 +40,7 @@ class NodeConsumers:
     def add(self, consumer: Consumer, terms: ConsumerTerms) -> None:
         """Deliveries for this consumer's id go to it from now on."""
         self.by_id[consumer.holder.holder_id] = consumer
+        self._count(consumer.holder, 1)
         if not terms.are_usual:
             self._terms[consumer.holder.holder_id] = terms
 
@@ -50,6 +53,8 @@ class NodeConsumers:
         old_id = consumer.holder.holder_id
         del self.by_id[old_id]
         self.by_id[holder.holder_id] = consumer
+        self._count(consumer.holder, -1)
+        self._count(holder, 1)
         terms = self._terms.pop(old_id, None)
         if terms is not None:
             self._terms[holder.holder_id] = terms
@@ -60,8 +65,19 @@ class NodeConsumers:
         """Deliveries that are still on their way to the consumer are dropped: if it was not detached before, its shard
         takes them back."""
         self.windows.close(consumer_id)
-        self.by_id.pop(consumer_id, None)
+        consumer = self.by_id.pop(consumer_id, None)
+        if consumer is not None:
+            self._count(consumer.holder, -1)
         self._terms.pop(consumer_id, None)
+
+    def are_in(self, shard_id: int) -> bool:
+        """Whether any is attached to a queue of this shard."""
+        return shard_id in self._in_shards
+
+    def _count(self, holder: DeliveryHolder, more: int) -> None:
+        count = self._in_shards.pop(holder.shard_id, 0) + more
+        if count:
+            self._in_shards[holder.shard_id] = count
 
     def stop(self) -> None:
         """No more deliveries; `deliveries_under_way` says when there are none any more."""

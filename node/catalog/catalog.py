@@ -16,7 +16,7 @@ from mayfly.cluster.versions import LEVEL_STREAMS, LEVEL_TTL_DIALECTS
 from mayfly.node.amqp.settings import CLUSTER_NAME
 from mayfly.node.catalog import refusals, snapshot
 from mayfly.node.catalog.changes import Changes, Versions
-from mayfly.node.catalog.commands import Bind, CatalogCommand, DeclareExchange, DeclareQueue, SetPolicy
+from mayfly.node.catalog.commands import Bind, CatalogCommand, DeclareExchange, DeclareQueue, MoveQueue, SetPolicy
 from mayfly.node.catalog.declarations import (
     checked_binding,
     existing_exchange,
@@ -252,6 +252,14 @@ class Catalog(Versions):
     def moving_queues(self) -> Collection[QueueRecord]:
         """The queues that are to move to another shard, or are moving."""
         return self._state.moving.values()
+
+    def may_move(self, command: MoveQueue) -> bool:
+        """Whether the command would not be refused now."""
+        try:
+            self._changes.queue_to_move(command)
+        except Refusal:
+            return False
+        return True
 
     def copying_streams(self) -> Collection[QueueRecord]:
         """The streams that copy others (RULES J4)."""

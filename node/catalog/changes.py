@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from mayfly.cluster.versions import (
     LEVEL_GLOBAL_PARAMETERS,
     LEVEL_LEADER_LOCATORS,
+    LEVEL_NUMBERED_MOVES,
     LEVEL_PLANS,
     LEVEL_QUEUE_MOVES,
     LEVEL_ROUTING_WEIGHT,
@@ -322,7 +323,8 @@ class Changes:
     def _remove_queues(self, command: RemoveQueues, _time_ms: int) -> CatalogResult:
         return self._removed(self._state.remove_queues(command.ids))
 
-    def _move_queue(self, command: MoveQueue, _time_ms: int) -> CatalogResult:
+    def queue_to_move(self, command: MoveQueue) -> QueueRecord:
+        """The queue that is to move, or is where it is to be. Raises Refusal where the command would be refused."""
         state = self._state
         if state.level < LEVEL_QUEUE_MOVES:
             raise refusals.needs_level("moving a queue to another shard", LEVEL_QUEUE_MOVES, state.level)
@@ -330,19 +332,26 @@ class Changes:
         queue = (vhost.delay_queues if command.delays else vhost.queues).get(command.name)
         if queue is None:
             raise refusals.not_found("exchange" if command.delays else "queue", command.vhost, command.name)
+        if state.level >= LEVEL_NUMBERED_MOVES and (
+            command.id not in (0, queue.id) or command.number not in (0, queue.move_number + 1)
+        ):
+            raise refusals.queue_has_changed(queue)
         if not queue.replicated:
             raise refusals.transient_queue_moves(queue)
         if queue_type(queue.arguments) == STREAM:
             raise refusals.stream_moves(queue)
         if not 1 <= command.shard <= state.members.shard_count:
             raise refusals.no_such_shard(command.shard, state.members.shard_count)
-        if queue.moving_to:
-            if queue.moving_to != command.shard:
-                raise refusals.queue_is_moving(queue, command.shard)
+        if queue.moving_to and queue.moving_to != command.shard:
+            raise refusals.queue_is_moving(queue, command.shard)
+        return queue
+
+    def _move_queue(self, command: MoveQueue, _time_ms: int) -> CatalogResult:
+        queue = self.queue_to_move(command)
+        if command.shard == (queue.moving_to or queue.shard):
             return Done(changed=False)
-        if queue.shard == command.shard:
-            return Done(changed=False)
-        state.replace_queue(replace(queue, moves=replace(queue.moves or QueueMovesRecord(), target=command.shard)))
+        moves = replace(queue.moves or QueueMovesRecord(), target=command.shard)
+        self._state.replace_queue(replace(queue, moves=moves))
         self._versions.routing_version += 1
         return Done()
 
@@ -351,6 +360,8 @@ class Changes:
         if queue is None or queue.moves is None:
             return Done(changed=False)
         if (queue.shard, queue.moving_to) != (command.source, command.target):
+            return Done(changed=False)
+        if self._state.level >= LEVEL_NUMBERED_MOVES and command.number != queue.move_number + 1:
             return Done(changed=False)
         sources = queue.moves.sources
         if command.source not in sources:

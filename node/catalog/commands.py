@@ -65,21 +65,28 @@ class RemoveQueues(msgspec.Struct, frozen=True, tag_field="command", tag="remove
 
 class MoveQueue(msgspec.Struct, frozen=True, tag_field="command", tag="move_queue"):
     """A replicated queue is to move to another shard. From LEVEL_QUEUE_MOVES on. Answers Done (changed=False if it is
-    there, or on its way there) or Refusal. If it `delays`, `name` is the exchange whose messages wait in it."""
+    there, or on its way there) or Refusal. If it `delays`, `name` is the exchange whose messages wait in it.
+
+    From LEVEL_NUMBERED_MOVES on it is refused where the queue of that name is another one than `id`, or would not move
+    for the `number`th time; 0: whichever. Before, and by nodes that don't know the two, they are passed over."""
 
     vhost: str
     name: str
     shard: int
     delays: bool = False
+    id: int = 0
+    number: int = 0
 
 
 class QueueMoved(msgspec.Struct, frozen=True, tag_field="command", tag="queue_moved"):
     """The leader of shard `source` has seen that a queue which is moving from there is in shard `target`. Answers Done;
-    changes nothing if the queue is not on that way."""
+    changes nothing if the queue is not on that way, or (from LEVEL_NUMBERED_MOVES on; before it is passed over) this is
+    not its move of that `number`."""
 
     id: int
     source: int
     target: int
+    number: int = 0
 
 
 class DeclareExchange(msgspec.Struct, frozen=True, tag_field="command", tag="declare_exchange"):

@@ -111,9 +111,8 @@ class CatalogMachine:
     def listen(self, nodes: Collection[int]) -> None:
         """There is nothing to hear."""
 
-    def needs(self, told: object) -> Collection[int]:
+    def needs(self, told: object, found: list[int]) -> None:
         """Results refer to nothing."""
-        return ()
 
     def told(self) -> None:
         """Nothing but answers."""

@@ -270,3 +270,8 @@ class QueueRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     def moving_to(self) -> int:
         """The shard to which it is to move, 0 for none."""
         return 0 if self.moves is None else self.moves.target
+
+    @property
+    def move_number(self) -> int:
+        """That of its last move; 0: it never has moved. The next one, or the one that is under way, has 1 more."""
+        return 0 if self.moves is None else self.moves.count

@@ -263,6 +263,14 @@ def queue_is_moving(queue: QueueRecord, shard: int) -> Refusal:
     )
 
 
+def queue_has_changed(queue: QueueRecord) -> Refusal:
+    """Somebody decided on a move, and something else has come before it."""
+    return Refusal(
+        PRECONDITION_FAILED,
+        f"{resource('queue', queue.vhost, queue.name)} was declared anew, or has moved, since it was asked to move",
+    )
+
+
 def needs_level(what: str, needed: int, level: int) -> NeedsLevel:
     """Something that not all members of the cluster may know yet."""
     return NeedsLevel(

@@ -148,7 +148,9 @@ def _scheduled(row: Row) -> list[tuple[str, str]]:
     if not row.get("scheduled"):
         return []
     due_ms = row["next_due_in_ms"]
-    when = f"next in {_duration(due_ms)}" if due_ms >= 0 else f"{_duration(-due_ms)} late"
+    when = "next not decided yet" if due_ms is None else (  # what recurs by a calendar has just come
+        f"next in {_duration(due_ms)}" if due_ms >= 0 else f"{_duration(-due_ms)} late"
+    )
     return [("scheduled", f"{row['scheduled']} ({row['scheduled_bytes']} bytes), {when}")]
 
 

@@ -20,14 +20,19 @@ _GROUP_NUMBERS: Final = {
     "applied": "applied",
     "queues": "queues",
     "ready": "ready",
+    "scheduled": "scheduled",
+    "next_due_in_ms": "due in ms",
     "unacknowledged": "unacked",
     "expiry_lag_ms": "lag ms",
     "outbox": "outbox",
 }
-_FIRST_TO_GO: Final = ("applied", "commit", "term", "outbox", "voters", "lag ms")
+_OF_SCHEDULES: Final = ("scheduled", "due in ms")
+"""Columns that are there where something is scheduled."""
+_FIRST_TO_GO: Final = ("applied", "commit", "term", "due in ms", "outbox", "voters", "scheduled", "lag ms")
 _FIRST_TO_GO_OF_NODES: Final = ("clock offset ms", "failure domain")
 """Columns that a narrow terminal is not shown, the least wanted first."""
 _ANY_WIDTH: Final = 10_000
+_MOST_COPIES: Final = 20
 _FEWEST_FOLDED: Final = 4
 """Fewer idle shards have a line each."""
 
@@ -54,15 +59,21 @@ def show_status(status: Mapping[str, Any], console: Console, all_shards: bool = 
     if len(idle) < _FEWEST_FOLDED:
         idle = []
     shown = [group for group in status.get("groups", ()) if group not in idle]
-    left_out += _print_fitting(console, lambda without: _groups(shown, without), _FIRST_TO_GO)
+    empty = () if any(group.get("scheduled") for group in shown) else _OF_SCHEDULES
+    first_to_go = [heading for heading in _FIRST_TO_GO if heading not in empty]
+    left_out += _print_fitting(console, lambda without: _groups(shown, (*without, *empty)), first_to_go)
     if idle:
         console.print(Text(_folded(idle), style="dim"))
+    copies = _copies(status)
+    if copies.row_count:
+        console.print(copies)
     if left_out:
         console.print(Text(f"Not shown at this width: {', '.join(left_out)} (--json has all)", style="dim"))
     queues = status.get("queues")
     if isinstance(queues, Mapping):
         count = f"shards {status['shards']}, " if "shards" in status else ""
-        console.print(Text(f"Totals: {count}" + ", ".join(f"{name} {_text(value)}" for name, value in queues.items())))
+        totals = [f"{name} {_text(value)}" for name, value in queues.items() if value != 0 or name != "scheduled"]
+        console.print(Text(f"Totals: {count}" + ", ".join(totals)))
     if status.get("unknown_shards"):
         shards = ", ".join(map(_text, status["unknown_shards"]))
         text = f"Without shards {shards}: no node with a replica has answered in time"
@@ -142,9 +153,28 @@ def _groups(groups: Iterable[Mapping[str, Any]], without: Collection[str]) -> Ta
     return _table("Groups", columns, rows, without)
 
 
+def _copies(status: Mapping[str, Any]) -> Table:
+    """Streams that are copied, from this cluster and from others, those furthest behind first, as far as the node that
+    was asked leads their shards; what is not known of one in another cluster is most of all."""
+    groups: Sequence[Mapping[str, Any]] = status.get("groups", ())
+    found = [(row["lag"], row["vhost"], row["copy"], row["stream"]) for row in _of_all(groups, "stream_copies")]
+    for row in _of_all(groups, "upstreams"):
+        state = "" if row["reading"] else ", which cannot be read"
+        found.append((row["lag"], row["vhost"], row["mirror"], f"cluster {row['cluster']}{state}"))
+    found.sort(key=lambda row: (row[0] is not None, -(row[0] or 0), *row[1:]))
+    rows = [(Text(vhost), Text(copy), Text(of), _text(lag)) for lag, vhost, copy, of in found[:_MOST_COPIES]]
+    more = f", {_MOST_COPIES} of {len(found)}" if len(found) > _MOST_COPIES else ""
+    columns = {"vhost": False, "copy": False, "of": False, "behind": True}
+    return _table(f"Copies of streams led here{more}", columns, rows, ())
+
+
+def _of_all(groups: Sequence[Mapping[str, Any]], key: str) -> Iterable[Mapping[str, Any]]:
+    return [row for group in groups for row in group.get(key) or ()]
+
+
 def _is_idle(group: Mapping[str, Any]) -> bool:
     """A shard that is led, and in which nothing waits and nothing is late."""
-    waits = ("ready", "unacknowledged", "outbox", "parked", "braked", "expiry_lag_ms")
+    waits = ("ready", "scheduled", "unacknowledged", "outbox", "parked", "braked", "expiry_lag_ms")
     known = "ready" in group and "unknown" not in group and bool(group.get("leader"))
     return known and not group.get("learners") and not any(group.get(key) for key in waits)
 

@@ -75,6 +75,13 @@ def _tell(found: dict[str, Any], as_json: bool) -> None:
                     f"{each['next_offset']}, {each['lag']} behind, {each['unacknowledged']} unacknowledged"
                 )
             continue
+        if name == "consumer_tags":
+            for each in value:
+                click.echo(
+                    f"consumer tag {each['consumer_tag'] or 'unknown'}: {each['consumers']} of these, next offset "
+                    f"{each['next_offset']}, {each['lag']} behind"
+                )
+            continue
         if name == "upstream":
             if value is None:
                 continue

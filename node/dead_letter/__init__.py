@@ -11,7 +11,7 @@ from mayfly.node.dead_letter.death_headers import (
     DeathHistory,
     DeathWriter,
 )
-from mayfly.node.dead_letter.due import DueDecision, decide_due
+from mayfly.node.dead_letter.due import DueDecision, decide_due, delay_ms_of
 from mayfly.node.dead_letter.redrive import (
     Origin,
     RedriveDecision,
@@ -41,6 +41,7 @@ __all__ = [
     "RedriveRouter",
     "RedriveTerms",
     "decide_due",
+    "delay_ms_of",
     "is_cycle",
     "may_go_to",
     "origin_of",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
+import math
+from typing import Final, cast
 
 from mayfly.node.amqp.content import Content, property_span, replace_properties
 from mayfly.node.amqp.field_table import (
     ARRAY,
+    DOUBLE,
+    FLOAT,
     INTEGER,
     LONG,
     LONG_STRING,
@@ -28,7 +31,22 @@ DELAY: Final = "x-delay"
 
 _SIGNED_INSTEAD: Final = {UNSIGNED_BYTE: SHORT, UNSIGNED_SHORT: INTEGER, UNSIGNED_INTEGER: LONG}
 """Types that have no negative numbers -> the next larger one that has."""
+_MOST_DIGITS: Final = 18
 _SIZES: Final = {SHORT: 2, INTEGER: 4, LONG: 8}
+
+
+def delay_ms_of(value: FieldValue) -> int | None:
+    """The ms in an `x-delay`: an integer, a text of decimal digits, or a float without its fraction; below 0 where the
+    value is. None for what is no number."""
+    if value.is_integer():
+        return value.integer()
+    if value.tag == LONG_STRING:
+        digits = value.octets()
+        return int(digits) if len(digits) <= _MOST_DIGITS and digits.isdigit() else None
+    if value.tag == DOUBLE or value.tag == FLOAT:
+        number = cast(float, value.python())
+        return math.floor(number) if math.isfinite(number) else None
+    return None
 
 
 class DueDecision:
@@ -72,17 +90,20 @@ def _headers(header: bytes) -> FieldTable:
 def _with_negated_delay(header: bytes, headers: FieldTable) -> bytes:
     """The content header with the delay that is over, so that who publishes it again as it is does not wait again."""
     delay = headers.get(DELAY)
-    if delay is None or not delay.is_integer():
+    delay_ms = None if delay is None else delay_ms_of(delay)
+    if delay is None or delay_ms is None:
         return header
-    headers.set(DELAY, _negated(delay))
+    headers.set(DELAY, _negated(delay, delay_ms))
     return replace_properties(header, {HEADERS: headers.encode()})
 
 
-def _negated(value: FieldValue) -> FieldValue:
-    """The number of the other sign, of the same type if that has such."""
+def _negated(value: FieldValue, number: int) -> FieldValue:
+    """The number of the other sign: of the same type if that is one of integers and has such."""
+    if not value.is_integer():
+        return FieldValue(LONG, (-number).to_bytes(_SIZES[LONG], "big", signed=True))
     tag = _SIGNED_INSTEAD.get(value.tag, value.tag)
     size = _SIZES[tag] if tag != value.tag else len(value.raw)
-    return FieldValue(tag, (-value.integer()).to_bytes(size, "big", signed=True))
+    return FieldValue(tag, (-number).to_bytes(size, "big", signed=True))
 
 
 def _keys(headers: FieldTable, name: str) -> list[str]:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from mayfly.node.amqp.content import property_span, short_string
+from mayfly.node.amqp.content import id_and_headers, property_span, short_string
 from mayfly.node.amqp.field_table import LONG, LONG_STRING, FieldTable
 from mayfly.node.catalog import Catalog, QueueRecord
 from mayfly.node.catalog.journals import journal_fault
-from mayfly.node.content_header import HEADERS, MESSAGE_ID
+from mayfly.node.content_header import HEADERS
 from mayfly.node.shard.outbox import RECORD_OF_EXPIRED, RECORD_OF_QUEUE, RECORD_OF_QUEUE_EXPIRED, Death
 from mayfly.node.shard.settings import ShardQueueSettings
 
@@ -53,6 +53,15 @@ class JournalRecords:
         self._body_length = -1
         self._how = b""
         """How messages with these names and so many bytes were published, for these settings and this reason."""
+        self._due_ms = -1
+        self._enqueued_ms = -1
+        self._recurs = False
+        self._common = b""
+        """What is in front of id and trace, for messages with all this and these times."""
+        self._fields_length = -1
+        self._opening = b""
+        """The same as a content header begins that has so long a table, up to the id if there is one."""
+        self._has_id = False
 
     def journal(self, settings: ShardQueueSettings) -> tuple[QueueRecord | None, str]:
         """The stream that is the queue's journal; None, and why, where nothing can be noted there."""
@@ -64,8 +73,38 @@ class JournalRecords:
         """The content header of the record, which has no body and goes by `exchange_and_key`: `death` is one of
         RECORDS, the rest the exchange and key, and the content header, of the message that died; without any for a
         queue."""
+        return b"".join(self.parts(death, names, header))
+
+    def parts(self, death: Death, names: bytes, header: bytes) -> tuple[bytes, bytes, bytes]:
+        """`record` in three parts, to be put together once with what is around them."""
+        message = death.message
+        if (
+            death.settings is not self._settings or death.time_ms != self._went_ms
+            or message.body_length != self._body_length or message.deadline_ms != self._due_ms
+            or message.enqueued_ms != self._enqueued_ms or message.recurs != self._recurs
+            or death.reason != self._reason or names != self._names or death.reason == RECORD_OF_QUEUE
+        ):
+            self._common = self._in_common(death, names)
+            self._fields_length = -1
+            if death.reason == RECORD_OF_QUEUE:
+                return _opening(len(self._common)) + self._common, b"", b""
+        id_at, id_stop, headers_at, headers_stop = id_and_headers(header)
+        trace = _trace_field(header, headers_at, headers_stop)
+        has_id = id_at >= 0
+        # The length octet in front of an id there is the last of the four here.
+        identity = header[id_at:id_stop] if has_id else b""
+        length = len(identity) + len(trace)
+        if length != self._fields_length or has_id != self._has_id:
+            self._fields_length, self._has_id = length, has_id
+            name = _SHORT_MESSAGE_ID if has_id else b""
+            self._opening = _opening(len(self._common) + len(name) + length) + self._common + name
+        return self._opening, identity, trace
+
+    def _in_common(self, death: Death, names: bytes) -> bytes:
+        """What a record says, but for id and trace."""
         message = death.message
         reason, went_ms = death.reason, death.time_ms
+        self._due_ms, self._enqueued_ms, self._recurs = message.deadline_ms, message.enqueued_ms, message.recurs
         if death.settings is not self._settings or reason != self._reason:
             self._settings, self._reason, self._went_ms = death.settings, reason, -1
             self._body_length = -1
@@ -73,10 +112,10 @@ class JournalRecords:
             self._went_ms = went_ms
             self._beginning = _beginning(self._settings, reason) + _number(_WENT, went_ms)
         if reason == RECORD_OF_QUEUE:
-            return _framed([
+            return b"".join((
                 self._beginning, _number(_DUE, message.deadline_ms), _number(_LAST_USED, message.enqueued_ms),
                 _number(_MESSAGES, message.delivery_count),
-            ])  # fmt: skip
+            ))  # fmt: skip
         if message.body_length != self._body_length or names != self._names:
             self._names, self._body_length = names, message.body_length
             self._how = _how(self._settings, reason, names, message.body_length)
@@ -86,12 +125,7 @@ class JournalRecords:
             # When a message that recurs was enqueued is no time at which it came, but its next one.
             times = b"" if reason != RECORD_OF_EXPIRED else _number(_DUE, message.deadline_ms)
             times += b"" if message.recurs else _number(_ENQUEUED, message.enqueued_ms)
-        fields = [self._beginning, times, self._how]
-        start, stop = property_span(header, MESSAGE_ID)
-        if start >= 0:
-            fields += (_MESSAGE_ID, _LENGTH.pack(stop - start - 1), header[start + 1 : stop])
-        fields.append(_trace_field(header))
-        return _framed(fields)
+        return b"".join((self._beginning, times, self._how))
 
 
 def exchange_and_key(settings: ShardQueueSettings) -> bytes:
@@ -107,10 +141,9 @@ def is_record(header: bytes) -> bool:
     return header.startswith(_BEGINNINGS, start + _LENGTH.size)
 
 
-def _framed(fields: list[bytes]) -> bytes:
-    """The content header around the fields of a record."""
-    table = b"".join(fields)
-    return b"".join((_NO_BODY, _LENGTH.pack(len(table)), table))
+def _opening(table_length: int) -> bytes:
+    """The content header in front of the fields of a record."""
+    return _NO_BODY + _LENGTH.pack(table_length)
 
 
 def _how(settings: ShardQueueSettings, reason: str, names: bytes, body_length: int) -> bytes:
@@ -124,17 +157,18 @@ def _how(settings: ShardQueueSettings, reason: str, names: bytes, body_length: i
     return b"".join(parts)
 
 
-def _trace_field(header: bytes) -> bytes:
-    """The field with the `traceparent` in a content header, as it stands there; empty for none."""
-    start, stop = property_span(header, HEADERS)
+def _trace_field(header: bytes, start: int, stop: int) -> bytes:
+    """The field with the `traceparent` in a content header with these headers, as it stands there; empty for none."""
     if start < 0:
         return b""
     start += _LENGTH.size
-    if header.startswith(_TRACE, start, stop):
+    length_at = start + len(_TRACE)
+    if header[start:length_at] == _TRACE and length_at < stop:
         # It is the first: no look at the others.
-        value_at = start + len(_TRACE) + _LENGTH.size
-        length: int = _LENGTH.unpack_from(header, start + len(_TRACE))[0]
-        return header[start : value_at + length] if length <= LONGEST_TRACE_OCTETS else b""
+        value_at = length_at + _LENGTH.size
+        if header[length_at] or header[length_at + 1] or header[length_at + 2]:
+            return b""  # It is longer than LONGEST_TRACE_OCTETS.
+        return header[start : value_at + header[value_at - 1]]
     if _TRACE_OCTETS not in header:
         return b""
     value = FieldTable.of_checked(header[start - _LENGTH.size : stop]).get(TRACE)
@@ -195,6 +229,8 @@ _BYTES: Final = _field("body-bytes", LONG)
 _EXCHANGE: Final = _field("exchange", LONG_STRING)
 _KEY: Final = _field("routing-key", LONG_STRING)
 _MESSAGE_ID: Final = _field("message-id", LONG_STRING)
+_SHORT_MESSAGE_ID: Final = _MESSAGE_ID + bytes(_LENGTH.size - 1)
+"""In front of an id as properties have it, with an octet of its length: that is the last one of the length here."""
 _TRACE: Final = _field(TRACE, LONG_STRING)
 _BEGINNINGS: Final = (_text(_WHAT, b"message"), _text(_WHAT, b"queue"))
 """Of the headers of all records."""

@@ -1,8 +1,13 @@
 """Compares a shard with the catalog, bit by bit: what the one has and the other has not is created, or dropped.
 
     in the catalog, and not in the shard   -> CREATE_QUEUE
-    in the shard, and not in the catalog   -> DROP_QUEUE, unless it has left or is about to come
+    in the shard, and not in the catalog   -> DROP_QUEUE
+    in the shard, in the catalog elsewhere -> MOVE_OUT to there, unless it has left or is about to come
     empty lanes to queues that are gone    -> LANE_CLOSED
+
+Below LEVEL_NUMBERED_MOVES the catalog takes a QueueMoved that comes late, from a node that was cut off, for that of a
+later move on the same way, which may not have begun. All messages of the queue are here then, or on their way: it goes
+where the catalog has it. A catalog that is behind has no say: that move is none that the queue has not made yet.
 
 Only the shard's own queues are looked at on either side, so many in a step. Both sides change between the steps: each
 queue is judged by what both say at the same moment, and whoever asked for the comparison looks whether to have another.
@@ -13,12 +18,21 @@ from typing import Final
 
 from mayfly.node.catalog import Catalog
 from mayfly.node.catalog.shard_settings import shard_settings
+from mayfly.node.duties.queue_moves import encode_move
 from mayfly.node.limits import QUEUES_UPDATED_PER_ENTRY
 from mayfly.node.shard import commands
 from mayfly.node.shard.shard import Shard
 
 QUEUES_PER_STEP: Final = 4_096
 """As many as the largest block of the catalog has: a millisecond or two."""
+
+
+def has_strayed(shard: Shard, catalog: Catalog, queue_id: int) -> bool:
+    """Whether a queue is in the shard, and in the catalog elsewhere."""
+    queue, record = shard.queue(queue_id), catalog.queue_by_id(queue_id)
+    if queue is None or queue.has_left or record is None:
+        return False
+    return shard.shard_id not in (record.shard, record.moving_to)
 
 
 class Comparison:
@@ -77,12 +91,18 @@ class Comparison:
         some = self._present[-most:]
         del self._present[-most:]
         surplus: list[int] = []
+        strayed: list[tuple[int, int, int]] = []
         for id in some:
             record = catalog.queue_by_id(id)
             queue = shard.queue(id)
             if queue is None or (record is not None and shard.shard_id in (record.shard, record.moving_to)):
                 continue
-            if record is None or not queue.has_left:
+            if record is None:
                 surplus.append(id)
+            elif not queue.has_left:
+                # Whatever brought it there, from LEVEL_NUMBERED_MOVES on no queue leaves without a number.
+                strayed.append((id, record.shard, max(1, record.move_number)))
         surplus.sort()
+        strayed.sort()
         parts += [commands.encode_drop_queue(id) for id in surplus]
+        parts += [encode_move(shard, id, target, number) for id, target, number in strayed]

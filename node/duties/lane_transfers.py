@@ -25,6 +25,7 @@ from mayfly.node.shard.consumers import NO_WINDOW, UNLIMITED
 from mayfly.node.shard.message import Message
 from mayfly.node.shard.outbox import LETTER, MANIFEST, Lane, item_kind
 from mayfly.node.shard.queue import Queue
+from mayfly.node.shard.room import NO_ROOM
 from mayfly.node.shard.shard import Shard
 
 EARLIER_DEATHS_MS: Final = 5000
@@ -130,7 +131,7 @@ class LaneTransfers:
             if not target_shard:
                 continue
             received = self._port.received_up_to(target_shard, queue_id, self._source)
-            if received < 0 and self._catalog.queue_by_id(queue_id) is None:
+            if self._catalog.queue_by_id(queue_id) is None and (received < 0 or self._has_lost_its_queue(lane)):
                 if queue_id in self._closable:
                     given.append(commands.encode_lane_closed(queue_id))
                 else:
@@ -151,6 +152,10 @@ class LaneTransfers:
             self._give(b"".join(given))
         return tuple(missing)
 
+    def _has_lost_its_queue(self, lane: Lane) -> bool:
+        """Whether a queue that was about to go this way has been dropped here before it went."""
+        return item_kind(lane.items[0]) == MANIFEST and self._shard.queue(lane.target_queue) is None
+
     def has_room(self, lane: Lane, now_ms: int) -> bool:
         """Whether there is room for all that waits in the lane, as far as is known here."""
         target_shard = self._place_of(lane)
@@ -166,8 +171,12 @@ class LaneTransfers:
         queue = self._shard.queue(lane.target_queue)
         if queue is None or queue.moving is None:
             return lane.target_shard if record is None else record.shard
+        moving = queue.moving
+        if queue.has_left and (moving.end_sequence == 0 or lane.first_sequence <= moving.end_sequence):
+            # Only that one takes the queue itself and what was in it, wherever the catalog has the queue by now.
+            return moving.target_shard
         if queue.has_left and (record is None or record.shard == self._shard.shard_id):
-            return queue.moving.target_shard
+            return moving.target_shard
         if record is None or queue.returns:
             return 0
         return record.shard
@@ -256,7 +265,11 @@ class LaneTransfers:
         """The command that brings these items of a lane to their queue."""
         if item_kind(items[0]) == MANIFEST:
             return self._shard.move_in(queue_id)
-        are_letters = all(item_kind(item) == LETTER and item.ttl_ms < 0 for item in items)
+        are_letters = True
+        for item in items:
+            if item.ttl_ms >= 0 or item_kind(item) != LETTER:
+                are_letters = False
+                break
         contents: list[bytes] = []
         moved: list[tuple[Message, commands.LetterContent]] = []
         index, data = -1, b""
@@ -291,17 +304,20 @@ class LaneTransfers:
         item = lane.items[place] if place < len(lane.items) else None
         room = self._port.room(target_shard, lane.target_queue, self._source, 0 if item is None else item.body_length)
         if item is not None and item_kind(item) == MANIFEST:
+            if self._shard.queue(lane.target_queue) is None:
+                return wanted - 1
             # What follows it needs the queue to be there.
             through = self._earlier_are_through(lane.target_queue, wanted, item.enqueued_ms, now_ms)
             return wanted if through else wanted - 1
         messages, body_bytes, counted_bytes = room.messages, room.body_bytes, room.counted_bytes
+        needed_up_to = self._needed_up_to(lane) if room != NO_ROOM else 0
         if messages >= UNLIMITED and body_bytes >= UNLIMITED and counted_bytes >= NO_WINDOW:
             return last
         fits = wanted - 1
         for message in islice(lane.items, place, last + 1 - lane.first_sequence):
             if fits - wanted >= DEAD_LETTERS_UNDER_WAY:
                 break
-            if item_kind(message) == LETTER:
+            if item_kind(message) == LETTER and fits >= needed_up_to:
                 messages -= 1
                 body_bytes -= message.body_length
                 if messages < 0 or body_bytes < 0 or counted_bytes <= 0:
@@ -309,3 +325,11 @@ class LaneTransfers:
                 counted_bytes -= message.counted_bytes
             fits += 1
         return fits
+
+    def _needed_up_to(self, lane: Lane) -> int:
+        """The item of the lane up to which the target needs all, whether or not it has room: that mark lets it give
+        what it has to consumers (`node.shard.dead_letters.waits_behind_letters`)."""
+        queue = self._shard.queue(lane.target_queue)
+        if queue is None or queue.moving is None or not queue.has_left:
+            return 0
+        return queue.moving.released_sequence

@@ -81,6 +81,10 @@ class LargeBodies(LargeLetters):
         """What an entry has itself: the names and headers of its messages, unless they stand elsewhere."""
         return self._log.head(index)
 
+    def is_whole(self, index: int) -> bool:
+        """Whether an entry has all of its messages itself."""
+        return self._log.elsewhere(index, len(self._log.head(index))) < 0
+
     def has_names_elsewhere(self, message: Message) -> bool:
         """Whether also the names and the header of a message do not stand in its own entry."""
         return self._log.elsewhere(message.index, message.offset) >= 0

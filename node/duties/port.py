@@ -37,8 +37,13 @@ class DutyPort(Protocol):
         limit (D8). The first has a body of `next_bytes`, which alone may be more than the limit."""
         ...
 
-    def queue_moved(self, queue: int, source: int, target: int) -> None:
-        """Tell the catalog that a queue which moves from shard `source` is in shard `target`; that may get lost."""
+    def has_leader(self, shard: int) -> bool:
+        """Whether somebody leads a replicated shard, as far as is known here."""
+        ...
+
+    def queue_moved(self, queue: int, source: int, target: int, number: int) -> None:
+        """Tell the catalog that a queue which moves from shard `source` for the `number`th time is in shard `target`;
+        that may get lost."""
         ...
 
     def remove_queues(self, ids: tuple[int, ...], done: Callable[[bool], None]) -> None:

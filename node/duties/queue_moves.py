@@ -1,8 +1,11 @@
 """What the leader of a shard does for a queue that is to move to another one, or has come from one.
 
-    the catalog says that it is to move   -> MOVE_OUT, unless dead letters before its own are held up (RULES D7), and
-                                             once a redrive of it is over (R1)
+    the catalog says that it is to move   -> MOVE_OUT, unless dead letters before its own are held up (RULES D7), once
+                                             the other shard has a leader, and a redrive of it is over (R1)
     it is there, with all that was in it  -> QueueMoved in the catalog: publishers go there from then on
+
+Both name the move by its number: either the catalog here or the shard may be behind, and have a queue on its way that
+has come back since, and perhaps is to go the same way once more.
 
 What is between is seen to with the shard's lanes (`node.duties.lane_transfers`). A queue that refuses publishes is said
 to have moved as soon as it is there: only there is known whether it is full, so its publishers wait for the rest.
@@ -11,6 +14,7 @@ to have moved as soon as it is there: only there is known whether it is full, so
 from collections.abc import Callable
 from typing import Final
 
+from mayfly.cluster.versions import LEVEL_NUMBERED_MOVES
 from mayfly.node.catalog import QueueRecord
 from mayfly.node.dead_letter import may_go_to
 from mayfly.node.duties.port import DutyPort
@@ -26,6 +30,11 @@ After that those that die in the new shard may overtake them."""
 
 _LOST_MS: Final = 200
 """A MOVE_OUT that was to have an effect has it by then."""
+
+
+def encode_move(shard: Shard, queue_id: int, target_shard: int, number: int) -> bytes:
+    """The MOVE_OUT for a queue of the shard, with the number of the move if that is taken there."""
+    return commands.encode_move_out(queue_id, target_shard, number if shard.level >= LEVEL_NUMBERED_MOVES else 0)
 
 
 class QueueMoves:
@@ -51,8 +60,8 @@ class QueueMoves:
 
     def forget(self) -> None:
         """Begin anew."""
-        self._asked_ms: dict[int, int] = {}
-        """By queue, when it was first seen that it is to move."""
+        self._asked: dict[int, tuple[int, int]] = {}
+        """By queue, the number of its move, and when it was first seen that it is to be made."""
         self._given_ms: dict[int, int] = {}
         """By queue, when something was given for it."""
 
@@ -60,9 +69,13 @@ class QueueMoves:
         """Give what is due."""
         moving = self._catalog.moving_queues()
         if not moving:
-            if self._asked_ms:
+            if self._asked or self._given_ms:
                 self.forget()
             return
+        if len(self._given_ms) > len(moving):
+            ids = {record.id for record in moving}
+            self._given_ms = {id: ms for id, ms in self._given_ms.items() if id in ids}
+            self._asked = {id: asked for id, asked in self._asked.items() if id in ids}
         for record in moving:
             if record.shard != self._shard.shard_id:
                 continue
@@ -72,14 +85,19 @@ class QueueMoves:
             if queue.has_left:
                 if self._is_there(record, queue):
                     self._given_ms[record.id] = now_ms
-                    self._port.queue_moved(record.id, record.shard, record.moving_to)
-            elif not queue.is_redriven:
+                    self._port.queue_moved(record.id, record.shard, record.moving_to, record.move_number + 1)
+            elif not queue.is_redriven and self._shard.move_number(record.id) <= record.move_number:
                 self._given_ms[record.id] = now_ms - AGAIN_MS + _LOST_MS
-                if not self._waits(queue, now_ms):
-                    self._give(commands.encode_move_out(record.id, record.moving_to))
+                if not self._waits(record, queue, now_ms):
+                    self._give(encode_move(self._shard, record.id, record.moving_to, record.move_number + 1))
 
-    def _waits(self, queue: Queue, now_ms: int) -> bool:
-        first_ms = self._asked_ms.setdefault(queue.queue_id, now_ms)
+    def _waits(self, record: QueueRecord, queue: Queue, now_ms: int) -> bool:
+        number, first_ms = self._asked.get(record.id, (-1, 0))
+        if number != record.move_number:
+            first_ms = now_ms
+            self._asked[record.id] = (record.move_number, now_ms)
+        if not self._port.has_leader(record.moving_to):
+            return True  # Nothing could take the queue in.
         leaves_any = queue.dead_letters or queue.journals
         return now_ms - first_ms < HELD_UP_MS and leaves_any and self._are_held_up(queue, now_ms)
 
@@ -101,6 +119,8 @@ class QueueMoves:
         moving = queue.moving
         if moving is None or moving.target_shard != record.moving_to:
             return False
+        if self._shard.move_number(record.id) not in (0, record.move_number + 1):
+            return False  # That was another move.
         reached = moving.manifest_sequence if queue.refuses else moving.end_sequence
         target, source = moving.target_shard, self._shard.shard_id
         received = self._port.received_up_to(target, queue.queue_id, source)

@@ -47,7 +47,7 @@ from mayfly.node.limits import (
 from mayfly.node.shard import commands
 from mayfly.node.shard.message import Message
 from mayfly.node.shard.noted_commands import NotedRoute
-from mayfly.node.shard.outbox import DUE, RECORDS, Death
+from mayfly.node.shard.outbox import DUE, EXPIRED, RECORDS, Death
 from mayfly.node.shard.settings import ShardQueueSettings
 from mayfly.node.shard.shard import Shard
 
@@ -67,8 +67,8 @@ class _Route:
     """Decisions as they are taken: ROUTE, or, once there is a record among them, ROUTE_NOTED if it may be."""
 
     __slots__ = (
-        "_decisions", "_first", "_noted", "count", "exchange_and_key", "head", "index", "journal", "may_note",
-        "settings",
+        "_decisions", "_first", "_noted", "count", "exchange_and_key", "head", "index", "is_whole", "journal",
+        "may_note", "settings",
     )  # fmt: skip
 
     def __init__(self, first: int, may_note: bool) -> None:
@@ -83,7 +83,9 @@ class _Route:
         self.index = -1
         """The entry with the last message that was noted, and..."""
         self.head = b""
-        """...what it has of that."""
+        """...what it has of that, which is..."""
+        self.is_whole = False
+        """...all that belongs to it."""
         self._first = first
         self._decisions: list[commands.RouteDecision] = []
         self._noted: NotedRoute | None = None
@@ -95,14 +97,14 @@ class _Route:
         else:
             self._noted.add(decision)
 
-    def add_record(self, header: bytes) -> bool:
-        """A record with this content header. False where it can only be a decision like others."""
+    def add_record(self, header: bytes, middle: bytes, end: bytes) -> bool:
+        """A record with this content header, in three parts. False where it can only be a decision like others."""
         noted = self._noted
         if noted is None:
             noted = self._noted = NotedRoute(self._first)
             for decision in self._decisions:
                 noted.add(decision)
-        if not noted.add_record(self.journal, self.exchange_and_key, header):
+        if not noted.add_record(self.journal, self.exchange_and_key, header, middle, end):
             return False
         self.count += 1
         return True
@@ -241,7 +243,7 @@ class ShardDuties:
         size = 0
         large: Message | None = None
         for death in waiting:
-            is_record = death.reason in RECORDS
+            is_record = death.reason != EXPIRED and death.reason in RECORDS
             if not is_record and self._is_large(death.message):
                 if route.count:
                     is_full = True
@@ -285,14 +287,17 @@ class ShardDuties:
             route.settings, route.journal = settings, (0 if is_here else journal.shard, journal.id)
             route.exchange_and_key = exchange_and_key(settings)
         message = death.message
-        if self._large is not None and self._large.has_names_elsewhere(message):
-            names, header = self._large.names_and_header(message)
+        large = self._large
+        # Many in a row stand in the same entry.
+        if message.index != route.index:
+            route.index, route.head = message.index, self._head(message.index)
+            route.is_whole = large is None or large.is_whole(message.index)
+        if large is not None and not route.is_whole and large.has_names_elsewhere(message):
+            names, header = large.names_and_header(message)
         else:
-            # Many in a row stand in the same entry.
-            if message.index != route.index:
-                route.index, route.head = message.index, self._head(message.index)
             names, header = names_and_header_of(route.head, message)
-        return route.add_record(self._records.record(death, names, header))
+        opening, identity, trace = self._records.parts(death, names, header)
+        return route.add_record(opening, identity, trace)
 
     def _is_large(self, message: Message) -> bool:
         """Whether its body is not written again when it is routed, and goes to other shards in pieces."""

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Final
 
 from mayfly.cluster.group.group import Group
-from mayfly.node.duties.comparison import Comparison
+from mayfly.node.duties.comparison import Comparison, has_strayed
 from mayfly.node.duties.large_bodies import LargeBodies
 from mayfly.node.duties.policy_duties import PolicyDuties
 from mayfly.node.duties.port import DutyPort
@@ -36,6 +36,12 @@ LEASES_RECORDED_EVERY_MS: Final = 10_000
 
 LEASES_PER_ENTRY: Final = 1_000
 """How many leases are ended at once, every expiry tick (RULES C4)."""
+_GAP_PERCENT: Final = 80
+"""So much of the expiry tick is between two times at which something was due, so that what is due in between has gone
+within one, committed and told (RULES T7). What is due after a quiet while goes at the next tick of the node."""
+_BUSY_PERCENT: Final = 40
+"""So much of it is between two such times while other entries say that time has passed: who asks much of a shard does
+not have it expire in many entries what could go in few."""
 
 
 class ShardLeader:
@@ -56,7 +62,8 @@ class ShardLeader:
         self._port = port
         self._catalog = port.catalog
         self._give = give
-        self._expiry_tick_ms = expiry_tick_ms
+        self._expiry_gap_ms = expiry_tick_ms * _GAP_PERCENT // 100
+        self._busy_gap_ms = expiry_tick_ms * _BUSY_PERCENT // 100
         self._duties = ShardDuties(shard, shard.shard_id, port, give, group.log.data, group.clock.current_ms, large)
         self._moves = QueueMoves(shard, port, give, group.clock.current_ms, self._duties.lanes.has_room)
         self._redrives = RedriveDuty(shard, port, give, group.log.data, group.clock.current_ms, large)
@@ -67,6 +74,9 @@ class ShardLeader:
     def _forget(self) -> None:
         self._term = 0
         self._next_expiry_ms = 0
+        self._next_while_busy_ms = 0
+        self._expired_to_ms = 0
+        """The time up to which what was due was told to leave last."""
         self._next_reconcile_ms = 0
         self._reconciling = False
         """From the question whether the catalog here is current to the last step of the comparison."""
@@ -74,6 +84,7 @@ class ShardLeader:
         self._compared: tuple[int, int, int] | None = None
         self._sessions_ended = self._group.sessions.ended
         self._queues_dropped = self._catalog.queues_dropped
+        self._queues_moved = self._catalog.queues_moved
         self._duties.forget()
         self._moves.forget()
         self._redrives.forget()
@@ -84,9 +95,8 @@ class ShardLeader:
         """Time has passed: expire what is due, repair what differs. Does nothing unless the shard is led here."""
         if not self._leads():
             return
-        if now_ms >= self._next_expiry_ms:
-            self._next_expiry_ms = now_ms + self._expiry_tick_ms
-            self._expire(now_ms)
+        if now_ms >= self._next_expiry_ms and self._expire(now_ms):
+            self._next_expiry_ms = now_ms + self._expiry_gap_ms
         if self._sessions_ended != self._group.sessions.ended:
             self._sessions_ended = self._group.sessions.ended
             self._next_reconcile_ms = min(self._next_reconcile_ms, now_ms + RECONCILE_AFTER_LOSS_MS)
@@ -94,6 +104,11 @@ class ShardLeader:
             # Some went from the catalog without the shard being asked.
             self._queues_dropped = self._catalog.queues_dropped
             self._next_reconcile_ms = now_ms
+        if self._queues_moved != self._catalog.queues_moved:
+            moved = self._catalog.moved_since(self._queues_moved)
+            self._queues_moved = self._catalog.queues_moved
+            if moved is None or any(has_strayed(self.shard, self._catalog, each) for each in moved):
+                self._next_reconcile_ms = now_ms
         self._compare(now_ms)
         if now_ms >= self._next_reconcile_ms and not self._reconciling:
             self._next_reconcile_ms = now_ms + RECONCILE_EVERY_MS
@@ -103,11 +118,24 @@ class ShardLeader:
         self.perform(now_ms)
         self._policies.perform(now_ms)
 
+    def is_due_by(self, now_ms: int, until_ms: int) -> bool:
+        """Whether by then a message or a lease will be due, if the shard is led here."""
+        if not self._group.established:
+            return False
+        clock = self._group.clock
+        return (
+            self.shard.due_messages(clock.current_ms(until_ms))
+            or 0 <= self.shard.next_lease_due_ms() <= clock.led_ms + until_ms - now_ms
+        )
+
     def advance(self, now_ms: int) -> None:
         """The shard has changed: go on with its duties, and with expiry if the last entry reached its bound (C4)."""
         if self._leads():
-            if self.shard.due_messages(self._group.clock.time_ms):
-                self._give(commands.encode_expire_due())
+            time_ms = self._group.clock.time_ms
+            # What was due by then and is there still had no room in the entry that was for it.
+            is_cut_short = time_ms >= self._expired_to_ms and self.shard.due_messages(self._expired_to_ms)
+            if is_cut_short or (now_ms >= self._next_while_busy_ms and self.shard.due_messages(time_ms)):
+                self._expire_due(now_ms)
             self.perform(now_ms)
 
     def others_changed(self, now_ms: int) -> None:
@@ -137,9 +165,11 @@ class ShardLeader:
             self._term = self._group.term
         return True
 
-    def _expire(self, now_ms: int) -> None:
-        if self.shard.due_messages(self._group.clock.current_ms(now_ms)):
-            self._give(commands.encode_expire_due())
+    def _expire(self, now_ms: int) -> bool:
+        """Whether something was given."""
+        is_due = self.shard.due_messages(self._group.clock.current_ms(now_ms))
+        if is_due:
+            self._expire_due(now_ms)
         led_ms = self._group.clock.led_ms
         due = self.shard.due_leases(led_ms, LEASES_PER_ENTRY)
         if due:
@@ -147,6 +177,13 @@ class ShardLeader:
         elif self.shard.next_lease_due_ms() >= 0 and led_ms - self.shard.led_ms >= LEASES_RECORDED_EVERY_MS:
             # Heartbeats tell the other nodes how long there has been a leader; their disks know it from entries alone.
             self._give(commands.encode_expire_due())
+            return True
+        return is_due or bool(due)
+
+    def _expire_due(self, now_ms: int) -> None:
+        self._expired_to_ms = self._group.clock.current_ms(now_ms)
+        self._next_while_busy_ms = now_ms + self._busy_gap_ms
+        self._give(commands.encode_expire_due())
 
     def _versions(self) -> tuple[int, int, int]:
         """Something that changes when a comparison of shard and catalog could have another outcome."""

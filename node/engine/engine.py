@@ -5,7 +5,7 @@ The engine is pure: the shell (`node.shell.process` with sockets and disk, or th
 replicas decided.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
@@ -17,6 +17,7 @@ from mayfly.cluster.host.parts import HostParts
 from mayfly.cluster.host.settings import HostSettings
 from mayfly.cluster.log.batch import StoredGroup, WriteBatch
 from mayfly.cluster.log.group_log import EntryCache
+from mayfly.cluster.notice_kinds import FEED
 from mayfly.cluster.raft import Entry
 from mayfly.cluster.versions import LEVEL_FED_MARKS
 from mayfly.node import notice_kinds
@@ -84,7 +85,7 @@ class Engine:
         self.quiet: Quiet = Quiet(port, incarnation, lambda: self.spread.look())
         self.spread: CatalogSpread = CatalogSpread(self.host, self._catalog_machine, self.quiet.peer_is_quiet)
         self.membership: MembershipDuties = MembershipDuties(
-            self.host, self.catalog, self, settings.membership, self._work
+            self.host, self.catalog, self, settings.membership, self._work, self._queue_works
         )
         self.broker: ClusterEvents | None = None
         self.large_transfers: LargeTransfers = LargeTransfers(
@@ -201,6 +202,13 @@ class Engine:
         self.flow.tick(now_ms)
         self.host.cache.drop_spent(self._is_spent)
 
+    def can_wait(self, now_ms: int, until_ms: int) -> bool:
+        """Whether ticks may come as late as that: nothing waits for one, and nothing is due by then. (When replicas may
+        stand for election is said by `Host.ticks_to_election`.)"""
+        if self.host.writing or self._later or self._with_lanes or self.transient.local.is_due_by(until_ms):
+            return False
+        return not any(leader.is_due_by(now_ms, until_ms) for leader in self._leaders.values())
+
     def _tells_marks(self) -> bool:
         return self.catalog.level >= LEVEL_FED_MARKS
 
@@ -208,15 +216,20 @@ class Engine:
         shard = self.shards.get(group)
         return (0, 0) if shard is None else shard.work()
 
+    def _queue_works(self, group: int) -> Iterator[tuple[int, int, int, bool]]:
+        shard = self.shards.get(group)
+        return iter(()) if shard is None else shard.queue_works()
+
     def _is_spent(self, id: int, index: int) -> bool:
-        """Whether an entry of the log is applied here and holds nothing that is still to be delivered."""
+        """Whether an entry of the log is applied here and holds nothing that this node is likely to look at again: what
+        is still to be delivered, by consumers of this node, or as the leader of its group."""
         shard = self.shards.get(id)
         if id not in self.host.groups:
             return True
         group = self.host.groups[id]
         if index > group.applied or group.holds_pieces(index):
             return False
-        return shard is None or index not in shard.live_entries()
+        return shard is None or index not in shard.live_entries() or not (group.leads or self._consumes_from(id))
 
     def receive(self, peer: int, frame: Frame, now_ms: int) -> None:
         """A frame of a peer."""
@@ -224,6 +237,8 @@ class Engine:
         self.host.receive(peer, frame, now_ms)
         if frame.notices:
             for kind, data in frame.notices:
+                if kind == FEED:
+                    continue  # The host has taken it, and they are many.
                 if kind == notice_kinds.APPLIED:
                     self.spread.notice(peer, data)
                 elif kind == notice_kinds.QUIET:
@@ -345,6 +360,9 @@ class Engine:
     def serve(self, done: OnDone) -> None:
         """See `ClusterFacade.serve`."""
         self.quiet.serve(partial(done, None))
+
+    def _consumes_from(self, shard_id: int) -> bool:
+        return self.broker is not None and self.broker.consumes_from(shard_id)
 
     def _has_clients(self) -> bool:
         return self.broker is not None and self.broker.has_clients()
@@ -518,9 +536,13 @@ class Engine:
         """The node that leads a shard, as far as is known here; 0: none is."""
         return self.host.leader_of(shard_id)
 
-    def queue_moved(self, queue: int, source: int, target: int) -> None:
+    def has_leader(self, shard: int) -> bool:
+        """See `DutyPort.has_leader`."""
+        return self.host.leader_of(shard) != 0
+
+    def queue_moved(self, queue: int, source: int, target: int, number: int) -> None:
         """See `DutyPort.queue_moved`."""
-        self.submit_catalog(QueueMoved(queue, source, target), lambda _: None)
+        self.submit_catalog(QueueMoved(queue, source, target, number), lambda _: None)
 
     def remove_queues(self, ids: tuple[int, ...], done: Callable[[bool], None]) -> None:
         """See `DutyPort.remove_queues`."""

@@ -11,8 +11,7 @@
 What an entry holds may be spread over parts: large contents begin another one.
 """
 
-import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -33,7 +32,7 @@ _CANCELLED: Final = 4
 _SESSION_ENDED: Final = 5
 _CONSUMER_MOVED: Final = 6
 
-_LENGTH: Final = struct.Struct("<I")
+_LENGTH_BYTES: Final = 4
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(list[list[Any]])
 
@@ -45,50 +44,62 @@ class ShardFeedCodec:
         self._tells_marks = tells_marks
 
     def encode(
-        self, entries: Sequence[FedEntry], payloads: Payloads, most_bytes: int
+        self, entries: list[FedEntry], payloads: Payloads, most_bytes: int
     ) -> list[tuple[int, list[bytes | memoryview]]]:
         """See `FeedCodec.encode`."""
-        writing = _Writing(payloads, most_bytes, self._tells_marks())
+        writing = _Writing(payloads, most_bytes, self._tells_marks)
         for entry in entries:
             writing.entry(entry)
         return writing.finish()
 
-    def decode(self, parts: Sequence[bytes], session: SessionKey) -> tuple[list[FedEntry], Mapping[int, bytes]]:
+    def decode(self, parts: list[bytes], session: SessionKey) -> tuple[list[FedEntry], dict[int, bytes]]:
         """See `FeedCodec.decode`."""
         entries: list[FedEntry] = []
-        entry = FedEntry()
+        entry: FedEntry | None = None
         payloads: dict[int, bytes] = {}
-        for number, part in enumerate(parts, 1):
-            payloads[number] = part
-            try:
-                (length,) = _LENGTH.unpack_from(part)
-                start = _LENGTH.size
-                items = _decoder.decode(memoryview(part)[start : start + length])
-                unpacker = Unpacker(part, start + length, number)
-                for item in items:
-                    if item[0] == _ENTRY:
-                        entry.index = int(item[1])
-                        entries.append(entry)
+        number = 0
+        try:
+            for part in parts:
+                number += 1
+                payloads[number] = part
+                start = _LENGTH_BYTES + (part[0] | part[1] << 8 | part[2] << 16 | part[3] << 24)
+                unpacker = Unpacker(part, start, number)
+                for item in _decoder.decode(part[_LENGTH_BYTES:start]):
+                    if entry is None:
                         entry = FedEntry()
+                    kind: int = item[0]
+                    if kind == _ENTRY:
+                        entry.index = _number(item[1])
+                        entries.append(entry)
+                        entry = None
+                    elif kind == _BATCH:
+                        results: list[object] = []
+                        if len(item) > 2:
+                            results = [unpacker.result(each) for each in item[2:]]
+                        entry.answers.append((_number(item[1]), results))
+                    elif kind == _DELIVER:
+                        told: list[list[int]] = item[3]
+                        messages = [unpacker.message(fields) for fields in told]
+                        entry.effects.append(Deliver(_number(item[1]), _number(item[2]), messages, session))
                     else:
-                        _read(item, entry, unpacker, session)
-            except (
-                struct.error, msgspec.MsgspecError, UnicodeDecodeError, RecursionError, IndexError, TypeError,
-                ValueError, OverflowError,
-            ) as error:  # fmt: skip
-                raise MalformedFeed(str(error)) from error
+                        _read(kind, item, entry, session)
+        except (
+            msgspec.MsgspecError, UnicodeDecodeError, RecursionError, IndexError, TypeError, ValueError, OverflowError,
+        ) as error:  # fmt: skip
+            raise MalformedFeed(str(error)) from error
         return entries, payloads
 
 
-def _read(item: list[Any], entry: FedEntry, unpacker: Unpacker, session: SessionKey) -> None:
-    kind = item[0]
-    if kind == _BATCH:
-        entry.answers.append((int(item[1]), [unpacker.result(each) for each in item[2:]]))
-    elif kind == _BATCH_CUT:
+def _number(value: object) -> int:
+    if isinstance(value, int):
+        return value
+    raise MalformedFeed(f"{value!r} is no number")
+
+
+def _read(kind: int, item: list[Any], entry: FedEntry, session: SessionKey) -> None:
+    """What is rare."""
+    if kind == _BATCH_CUT:
         entry.answers.append((int(item[1]), None))
-    elif kind == _DELIVER:
-        messages = [unpacker.message(fields) for fields in item[3]]
-        entry.effects.append(Deliver(int(item[1]), int(item[2]), messages, session))
     elif kind == _CANCELLED:
         entry.effects.append(ConsumerCancelled(int(item[1]), int(item[2]), session))
     elif kind == _CONSUMER_MOVED:
@@ -106,7 +117,7 @@ def _read(item: list[Any], entry: FedEntry, unpacker: Unpacker, session: Session
 class _Writing:
     """Parts that are being made."""
 
-    def __init__(self, payloads: Payloads, most_bytes: int, tells_marks: bool) -> None:
+    def __init__(self, payloads: Payloads, most_bytes: int, tells_marks: Callable[[], bool]) -> None:
         self._packer: Packer = Packer(payloads, header_of, tells_marks)
         self._most_bytes = most_bytes
         self._items: list[list[object]] = []
@@ -118,6 +129,9 @@ class _Writing:
         for sequence, results in entry.answers:
             if results is None:
                 self._items.append([_BATCH_CUT, sequence])
+                continue
+            if not results:
+                self._items.append([_BATCH, sequence])
                 continue
             for result in results:
                 if isinstance(result, GetResult) and result.message is not None:
@@ -159,7 +173,8 @@ class _Writing:
     def _end_part(self, with_entry: bool) -> None:
         """One that ends in the middle of an entry is read together with the next."""
         items = _encoder.encode(self._items)
-        pieces = [_LENGTH.pack(len(items)), items, *self._packer.take()]
+        pieces = self._packer.take()
+        pieces.insert(0, len(items).to_bytes(_LENGTH_BYTES, "little") + items)
         self._parts.append((self._ending if with_entry else 0, pieces))
         self._items = []
         if with_entry:

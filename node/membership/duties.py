@@ -14,7 +14,7 @@
 Nothing is remembered that could not be forgotten: any leader looks at what is there and goes on.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
 
 from mayfly.cluster.host.host import Host
@@ -23,8 +23,9 @@ from mayfly.node.catalog import AddShards, Catalog, CatalogCommand, FoundCluster
 from mayfly.node.limits import SHARDS
 from mayfly.node.membership.group_loads import Work
 from mayfly.node.membership.plan_duty import PlanDuty
+from mayfly.node.membership.queue_loads import QueueWork
 from mayfly.node.membership.settings import MembershipSettings
-from mayfly.node.numbers import CATALOG_GROUP
+from mayfly.node.numbers import CATALOG_GROUP, STARTS_SHIFT
 
 LOOK_EVERY_MS: Final = 250
 AGAIN_MS: Final = 2000
@@ -51,7 +52,7 @@ class MembershipPort(Protocol):
 
 
 class MembershipDuties:
-    """The membership duties of one node. `changed` is called when the members here have changed."""
+    """The membership duties of one node."""
 
     def __init__(
         self,
@@ -60,9 +61,10 @@ class MembershipDuties:
         port: MembershipPort,
         settings: MembershipSettings,
         work: Callable[[int], Work],
+        queue_works: Callable[[int], Iterator[QueueWork]],
     ) -> None:
-        """`work` is for `PlanDuty`."""
-        self.plan: PlanDuty = PlanDuty(host, catalog, port, work, settings.plan)
+        """`work` and `queue_works` are for `PlanDuty`."""
+        self.plan: PlanDuty = PlanDuty(host, catalog, port, work, queue_works, settings.plan)
         self._settings = settings
         self._levels = settings.levels
         self._added_ms = -AGAIN_MS
@@ -73,6 +75,7 @@ class MembershipDuties:
         self._announced_ms = -1
         self.version: int = settings.members_version
         self.changed: Callable[[], None] = _nothing
+        """Called when there are other members, or one of them has started again."""
         self._host = host
         self._catalog = catalog
         self._port = port
@@ -84,6 +87,8 @@ class MembershipDuties:
         """Since when the catalog, which has no members yet, has this node."""
         self._seen = (-1, False)
         """The members that the host follows, and whether shards are on the nodes of the plan alone."""
+        self.starts: dict[int, int] = {}
+        """Node -> the count of its last start, as the catalog has it."""
 
     def catalog_changed(self, now_ms: int) -> None:
         """The catalog has changed here. Older members than those this node knew when it started are passed over."""
@@ -94,8 +99,15 @@ class MembershipDuties:
         members = self._catalog.members
         if not members.founded:
             self._next_look_ms = now_ms
+        if members.version < self.version or not members.founded:
+            return
+        starts = {node.id: node.incarnation >> STARTS_SHIFT for node in self._catalog.nodes()}
+        has_started = starts != self.starts
+        self.starts = starts
         seen = (members.version, self._catalog.level >= LEVEL_FEEDS)
-        if seen == self._seen or members.version < self.version or not members.founded:
+        if seen == self._seen:
+            if has_started:
+                self.changed()
             return
         self._seen = seen
         self.version = members.version

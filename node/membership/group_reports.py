@@ -1,19 +1,21 @@
 """What the leaders of groups tell the catalog's leader, who plans: which groups are as planned, and what load they are.
 
-    notice    MessagePack: [version of the members that the sender knows, [[group, term, load, voters], ...]]
+    notice    MessagePack: [version of the members that the sender knows, [[group, term, load, voters, queues], ...]]
 
 `voters` is empty where a group has those of the plan, and no replica is still to come or to go; else it is who votes in
-it now. `load` is in thousandths of a core. What is told may get lost, and nothing is kept over a change of the
-catalog's leader: it is told again soon.
+it now. `load` is in thousandths of a core. `queues` has the busiest queues of a hot shard that may move, each with its
+load. (A release from before that says nothing of them, and passes over what others say.) What is told may get lost, and
+nothing is kept over a change of the catalog's leader: it is told again soon.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from mayfly.cluster.host.host import Host
 from mayfly.node.catalog import Members
+from mayfly.node.membership.queue_balance import QueueLoad
 
 REPEAT_MS: Final = 5_000
 """How often it is told though nothing but loads has changed."""
@@ -28,6 +30,7 @@ class GroupReport(msgspec.Struct, frozen=True, array_like=True):
     term: int
     load: int = 0
     voters: tuple[int, ...] = ()
+    queues: tuple[QueueLoad, ...] = ()
 
 
 class _Told(msgspec.Struct, frozen=True, array_like=True):
@@ -44,7 +47,9 @@ def encode_reports(version: int, reports: Sequence[GroupReport]) -> bytes:
     return _encoder.encode(_Told(version, list(reports)))
 
 
-def reports_of_led(host: Host, members: Members, loads: Mapping[int, int]) -> list[GroupReport]:
+def reports_of_led(
+    host: Host, members: Members, loads: Mapping[int, int], busiest: Callable[[int], tuple[QueueLoad, ...]]
+) -> list[GroupReport]:
     """Of all groups that are led here."""
     reports = []
     for id, group in host.groups.items():
@@ -56,7 +61,7 @@ def reports_of_led(host: Host, members: Members, loads: Mapping[int, int]) -> li
         if present.learners and not host.leadership.is_everywhere(id):
             settled = False  # A replica is still to go.
         now = () if settled else tuple(sorted({*present.voters, *present.voters_outgoing}))
-        reports.append(GroupReport(id, group.term, loads.get(id, 0), now))
+        reports.append(GroupReport(id, group.term, loads.get(id, 0), now, busiest(id)))
     return reports
 
 
@@ -89,6 +94,10 @@ class KnownGroups:
     def loads(self) -> dict[int, int]:
         """Of all groups that were told of, in thousandths of a core."""
         return {group: max(0, report.load) for group, (report, _, _) in self._known.items()}
+
+    def busiest(self) -> dict[int, tuple[QueueLoad, ...]]:
+        """The busiest queues of hot shards."""
+        return {group: report.queues for group, (report, _, _) in self._known.items() if report.queues}
 
     def moving(self, groups: Iterable[int], version: int, now_ms: int) -> dict[int, Collection[int]]:
         """Those of the groups that are not known to have the voters of the plan of that version, with those that they

@@ -28,13 +28,15 @@ class Identity(msgspec.Struct, frozen=True):
 class KnownMembers(msgspec.Struct, frozen=True):
     """The members as last heard of: whom to connect to after a restart.
 
-    `members` maps node ids to (name, peer address), `stores` to what their data is called, as far as that was heard: a
-    node that starts knows it before its catalog has caught up, or been rebuilt.
+    `members` maps node ids to (name, peer address), `stores` to what their data is called and `starts` to the count of
+    their starts, as far as that was heard: a node that starts knows it before its catalog has caught up, or been
+    rebuilt.
     """
 
     version: int
     members: dict[int, tuple[str, str]]
     stores: dict[int, str] = {}
+    starts: dict[int, int] = {}
 
     def encode(self) -> bytes:
         """The stored form."""

@@ -5,6 +5,7 @@
     the plan is not as it should be -> PlanGroups, a few groups at a time (`cluster.host.plan_moves`); the next ones
     when the leaders of those groups have told that they are done
     a leaving member is planned on nowhere, and votes in no group any more -> MemberGone
+    one shard is too much for a node, and nothing else is to be done or under way -> MoveQueue (`queue_balance`)
 
 Every node tells the catalog's leader about the groups it leads (`group_reports`). How long a member has been silent is
 the catalog's time, from NodeLost on, so a new leader does not begin to count anew. What is decided from it goes through
@@ -12,7 +13,8 @@ the log, and by the version of the members that it was decided for: of two leade
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final, Protocol
 
 from mayfly.cluster.host.host import Host
@@ -23,13 +25,17 @@ from mayfly.node.catalog import (
     NEVER_STARTED,
     Catalog,
     CatalogCommand,
+    Done,
     MemberAway,
     MemberBack,
     MemberGone,
+    MoveQueue,
     PlanGroups,
 )
 from mayfly.node.membership.group_loads import GroupLoads, Work
 from mayfly.node.membership.group_reports import REPEAT_MS, GroupReport, KnownGroups, encode_reports, reports_of_led
+from mayfly.node.membership.queue_balance import HOT_FOR_MS, Loads, QueueBalance, QueueMove
+from mayfly.node.membership.queue_loads import QueueLoads, QueueWork
 from mayfly.node.numbers import CATALOG_GROUP
 
 logger = logging.getLogger(__name__)
@@ -47,12 +53,22 @@ MS_PER_S: Final = 1_000
 class PlanSettings:
     """What a cluster's plan shall follow. A member that is silent for `replace_after_ms` is replaced where it votes;
     NEVER: none is. There are to be `shards_per_node` shards for each member; 0: as many as there are. Unless `by_load`,
-    groups count alike when votes and leads are evened out."""
+    groups count alike when votes and leads are evened out. Unless that and `moves_queues`, no queue moves by itself;
+    before one does its shard was hot for `hot_for_ms`."""
 
-    def __init__(self, replace_after_ms: int = NEVER, shards_per_node: int = 0, by_load: bool = True) -> None:
+    def __init__(
+        self,
+        replace_after_ms: int = NEVER,
+        shards_per_node: int = 0,
+        by_load: bool = True,
+        hot_for_ms: int = HOT_FOR_MS,
+        moves_queues: bool = True,
+    ) -> None:
         self.replace_after_ms: int = replace_after_ms
         self.shards_per_node: int = shards_per_node
         self.by_load: bool = by_load
+        self.moves_queues: bool = by_load and moves_queues
+        self.hot_for_ms: int = hot_for_ms
 
 
 class PlanPort(Protocol):
@@ -67,15 +83,26 @@ class PlanDuty:
     """One node's part in it: it tells, and while it leads the catalog it decides."""
 
     def __init__(
-        self, host: Host, catalog: Catalog, port: PlanPort, work: Callable[[int], Work], settings: PlanSettings
+        self,
+        host: Host,
+        catalog: Catalog,
+        port: PlanPort,
+        work: Callable[[int], Work],
+        queue_works: Callable[[int], Iterator[QueueWork]],
+        settings: PlanSettings,
     ) -> None:
-        """For `work` see `GroupLoads`."""
+        """For `work` see `GroupLoads`, for `queue_works` `QueueLoads`."""
         self.loads: GroupLoads = GroupLoads(work)
+        self.queues_moved: int = 0
+        """How many queues were told by this node to move."""
+        self.queue_loads: QueueLoads = QueueLoads(queue_works)
+        self._queue_balance: QueueBalance = QueueBalance(settings.hot_for_ms)
         self._host = host
         self._catalog = catalog
         self._port = port
         self._replace_after_ms = settings.replace_after_ms
         self._by_load = settings.by_load
+        self._moves_queues = settings.moves_queues
         self._known: KnownGroups = KnownGroups()
         self._next_look_ms = 0
         self._seen = -1
@@ -104,6 +131,8 @@ class PlanDuty:
         self._next_look_ms = now_ms + LOOK_EVERY_MS
         groups = self._host.groups
         self.loads.tick(list(groups), lambda group: groups[group].leads, now_ms)
+        if self._moves_queues:
+            self.queue_loads.look(self.loads.of_groups, lambda group: group in groups and groups[group].leads, now_ms)
         if self._catalog.level < LEVEL_PLANS or not self._catalog.members.founded:
             return
         self._tell(now_ms)
@@ -111,9 +140,13 @@ class PlanDuty:
             self._known.forget()
             self._proposed_ms.clear()
             self._fruitless = None
+            self._queue_balance.rest()
             return
         self._mind_who_is_away(now_ms)
-        self._plan(now_ms)
+        if self._plan(now_ms) and self._moves_queues:
+            self._even_queues(now_ms)
+        else:
+            self._queue_balance.rest()
         self._see_off_leaving(now_ms)
 
     # ------------------------------------------------------------------ telling
@@ -121,7 +154,7 @@ class PlanDuty:
     def _tell(self, now_ms: int) -> None:
         members = self._catalog.members
         leader = self._host.groups[CATALOG_GROUP].leader
-        reports = reports_of_led(self._host, members, self.loads.of_groups)
+        reports = reports_of_led(self._host, members, self.loads.of_groups, self.queue_loads.busiest)
         if any(report.voters for report in reports):
             # That they are done is waited for.
             self._next_look_ms = now_ms
@@ -178,20 +211,67 @@ class PlanDuty:
         least_ms = self._replace_after_ms // BACK_AFTER_PART
         return since_ms is not None and now_ms - since_ms >= least_ms and self._is_heard(node, now_ms)
 
-    def _plan(self, now_ms: int) -> None:
+    def _plan(self, now_ms: int) -> bool:
+        """Whether nothing is to be changed, all members are there, and all groups have their voters."""
         members = self._catalog.members
         down = [record.id for record in members.with_replicas() if not self._is_heard(record.id, now_ms)]
         self._tell_of_left_alone()
         loads = self._known.loads() if self._by_load else NO_LOADS
         moving = self._known.moving(members.plan, members.version, now_ms)
         looked_at = (members.version, down, moving, loads)
-        if looked_at == self._fruitless:
-            return
-        changes = next_changes(members.situation(down, loads, moving))
-        if changes:
-            self._give(PlanGroups(members.version, tuple(changes)), now_ms)
-        else:
+        if looked_at != self._fruitless:
+            changes = next_changes(members.situation(down, loads, moving))
+            if changes:
+                self._give(PlanGroups(members.version, tuple(changes)), now_ms)
+                return False
             self._fruitless = looked_at
+        return not down and not moving
+
+    def _even_queues(self, now_ms: int) -> None:
+        """Move a queue if a shard is too much for a node, no member is about to go, and no queue moves."""
+        busiest, members = self._known.busiest(), self._catalog.members
+        goes = any(
+            record.state != "member" or record.away or self._host.leadership.drains(record.id, now_ms)
+            for record in members.with_replicas()
+        )
+        if not busiest or goes or self._catalog.moving_queues():
+            self._queue_balance.rest()
+            return
+        shards = {group: load for group, load in self._known.loads().items() if group != CATALOG_GROUP}
+        leaders = {shard: voters[0] for shard, voters in members.plan.items() if voters}
+        queues = {
+            shard: [each for each in told if self._move_of(each[0], shard, shard) is not None]
+            for shard, told in busiest.items()
+        }
+        move = self._queue_balance.next_move(Loads(shards, leaders, queues, len(members.voting())), now_ms)
+        if move is None:
+            return
+        command = self._move_of(*move)
+        if command is None:
+            self._queue_balance.not_made(move.queue)
+        else:
+            loads = shards[move.source], shards[move.target]
+            self._port.submit_catalog(command, partial(self._queue_moves, command, move, loads))
+
+    def _move_of(self, queue: int, source: int, target: int) -> MoveQueue | None:
+        """The command that moves a queue of a shard; None if it is not there, or can't move."""
+        record = self._catalog.queue_by_id(queue)
+        if record is None or record.shard != source:
+            return None
+        command = MoveQueue(
+            record.vhost, record.name, target, delays=record.delays, id=record.id, number=record.move_number + 1
+        )
+        return command if self._catalog.may_move(command) else None
+
+    def _queue_moves(self, command: MoveQueue, move: QueueMove, loads: tuple[int, int], result: object) -> None:
+        if result == Done():
+            self.queues_moved += 1
+            logger.info(
+                "queue %s of vhost %s moves from shard %d (%d thousandths of a core), which is hot, to shard %d (%d)",
+                command.name, command.vhost, move.source, loads[0], move.target, loads[1],
+            )  # fmt: skip
+        else:
+            self._queue_balance.not_made(move.queue)
 
     def _tell_of_left_alone(self) -> None:
         alone = self._catalog.members.left_alone()

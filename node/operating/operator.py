@@ -156,7 +156,8 @@ class Operator:
         if level < LEVEL_QUEUE_MOVES:  # As in `add_shards`.
             refused = needs_level("moving a queue to another shard", LEVEL_QUEUE_MOVES, level)
             return HTTPStatus.CONFLICT, {"error": refused.text}
-        return await self._run(MoveQueue(vhost, name, shard))
+        record = self._engine.catalog.queue(vhost, name)
+        return await self._run(MoveQueue(vhost, name, shard, id=0 if record is None else record.id))
 
     def shard_count(self) -> int:
         """See `OperatorPort.shard_count`."""

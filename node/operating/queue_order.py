@@ -7,7 +7,7 @@ is used, a new one is made. The rows of a page are always those of now, only the
 
 import asyncio
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, overload
 
 import msgspec
@@ -16,7 +16,7 @@ from mayfly.node.catalog import QueueRecord
 from mayfly.node.engine.engine import Engine
 from mayfly.node.operating.node_questions import NodeQuestions
 from mayfly.node.operating.shard_sources import ShardSources
-from mayfly.node.operating.views.queue_columns import COLUMNS, NAMES, UNKNOWN, column_of
+from mayfly.node.operating.views.queue_columns import COLUMNS, NAMES, RATES, UNKNOWN, column_of, is_column
 from mayfly.node.operating.views.queue_counts import shard_here
 from mayfly.node.operating.views.shard_clocks import shard_now
 
@@ -38,6 +38,10 @@ class _Keys(msgspec.Struct, tag="QueueKeys"):
 
     column: str
     queues: Ids
+
+
+RatesOf = Callable[[int, Sequence[int]], Mapping[int, Sequence[float]]]
+"""Of these queues of a shard here what `RATED` counts grow by in a second, by id, as far as that is known."""
 
 
 class QueueNames(Sequence[Name]):
@@ -79,10 +83,16 @@ class QueueOrder:
     """For one node."""
 
     def __init__(
-        self, engine: Engine, sources: ShardSources, questions: NodeQuestions, now_ms: Callable[[], int]
+        self,
+        engine: Engine,
+        sources: ShardSources,
+        questions: NodeQuestions,
+        rates_of: RatesOf,
+        now_ms: Callable[[], int],
     ) -> None:
         self._engine = engine
         self._sources = sources
+        self._rates_of = rates_of
         self._now_ms = now_ms
         self._orders: dict[str, _Order] = {}
         self._used_ms: dict[str, int] = {}
@@ -92,7 +102,7 @@ class QueueOrder:
     async def by(self, column: str) -> QueueNames | None:
         """All queues in the order of that column, those first of which nothing is known; None if there is no such
         column."""
-        if column not in COLUMNS and column not in NAMES:
+        if not is_column(column):
             return None
         now_ms = self._now_ms()
         self._forget(now_ms)
@@ -152,11 +162,16 @@ class QueueOrder:
 
     def _tell_keys(self, asked: _Keys) -> dict[int, list[float]]:
         told: dict[int, list[float]] = {}
-        key = COLUMNS.get(asked.column)
+        key, place = COLUMNS.get(asked.column), RATES.get(asked.column)
         for shard_id, ids in asked.queues.items():
-            shard = shard_here(self._engine, shard_id)
-            if shard is not None and key is not None:
-                told[shard_id] = column_of(shard, key, ids[:AT_ONCE], shard_now(self._engine, shard, self._now_ms()))
+            shard, some = shard_here(self._engine, shard_id), ids[:AT_ONCE]
+            if shard is None:
+                continue
+            if key is not None:
+                told[shard_id] = column_of(shard, key, some, shard_now(self._engine, shard, self._now_ms()))
+            elif place is not None:
+                rates = self._rates_of(shard_id, some)
+                told[shard_id] = [rates[id][place] if id in rates else UNKNOWN for id in some]
         return told
 
 

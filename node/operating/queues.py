@@ -17,6 +17,7 @@ from mayfly.node.operating.ports.queue_selection import Figures, QueueSelection
 from mayfly.node.operating.queue_order import QueueNames, QueueOrder
 from mayfly.node.operating.shard_sources import ShardSources, unknown_text
 from mayfly.node.operating.views.idle import active_at, idle_field
+from mayfly.node.operating.views.queue_columns import RATED
 from mayfly.node.operating.views.queue_counts import (
     Behind,
     QueueActivity,
@@ -24,6 +25,7 @@ from mayfly.node.operating.views.queue_counts import (
     activity_of,
     counts_of,
     left_behind,
+    rated_counts,
     sampled_shards,
     shard_here,
 )
@@ -66,7 +68,7 @@ class _Activity(msgspec.Struct, tag="QueueActivity"):
 
 
 class _Rates(msgspec.Struct, tag="QueueRates"):
-    """Of what `activity_of` counts, in a second."""
+    """What `RATED` counts grow by in a second; of nodes that are older the last one is missing."""
 
     queues: Ids
 
@@ -95,7 +97,7 @@ class Queues:
         self._views = QueueViews(engine)
         self._rates = rates
         self._sampled = SampledRates()
-        self._order = QueueOrder(engine, sources, questions, now_ms)
+        self._order = QueueOrder(engine, sources, questions, self._rates_here, now_ms)
         questions.add(_Rows, dict[int, dict[int, Row]], self._tell_rows)
         questions.add(_Counts, dict[int, dict[int, QueueViewCounts]], self._tell_counts)
         questions.add(_Activity, dict[int, dict[int, QueueActivity]], self._tell_activity)
@@ -190,16 +192,19 @@ class Queues:
         return found
 
     async def timed(self, names: Sequence[tuple[str, str]]) -> list[Row]:
-        """Queues by vhost and name in that order as `some` has them, each with its type, policies and whether it is
-        durable; those that are gone are left out."""
+        """Queues by vhost and name in that order as `some` has them, each with its type, policies, whether it is
+        durable, and `rates`, a second, as far as they are known; those that are gone are left out."""
         named = [self._engine.catalog.queue(vhost, name) for vhost, name in names]
         records = [record for record in named if record is not None]
         rows: list[Row] = []
         most = LOOKED_AT
         for start in range(0, len(records), QUEUES_AT_ONCE):
             some = records[start : start + QUEUES_AT_ONCE]
+            rates = await self._sampled_rates(some)
             for record, row in zip(some, await self._rows(some, most, False), strict=True):
                 most -= row.pop("looked_at", 0)
+                rated = zip(RATED, rates.get(record.id, ()), strict=False)
+                row["rates"] = {name: round(rate, 3) for name, rate in rated}
                 rows.append({**row, **self._views.kind_of(record)})
             await asyncio.sleep(0)
         return rows
@@ -300,14 +305,23 @@ class Queues:
         return told
 
     def _tell_rates(self, asked: _Rates) -> dict[int, dict[int, tuple[float, ...]]]:
-        told = {}
-        now_ms = self._now_ms()
-        for shard_id, ids in asked.queues.items():
-            shard = shard_here(self._engine, shard_id)
-            if shard is not None:
-                did = activity_of(shard, ids[:COUNTS_AT_ONCE])
-                rates = {id: self._sampled.rate(now_ms, shard_id, id, counts) for id, counts in did.items()}
-                told[shard_id] = {id: rate for id, rate in rates.items() if rate is not None}
+        return {
+            shard_id: self._rates_here(shard_id, ids[:COUNTS_AT_ONCE])
+            for shard_id, ids in asked.queues.items()
+            if shard_here(self._engine, shard_id) is not None
+        }
+
+    def _rates_here(self, shard_id: int, ids: Sequence[int]) -> dict[int, tuple[float, ...]]:
+        """By id, of a shard that is here, as far as that is known."""
+        shard, now_ms = shard_here(self._engine, shard_id), self._now_ms()
+        told: dict[int, tuple[float, ...]] = {}
+        if shard is None:
+            return told
+        for id in ids:
+            counts = rated_counts(shard, id)
+            rate = None if counts is None else self._sampled.rate(now_ms, shard_id, id, counts)
+            if rate is not None:
+                told[id] = rate
         return told
 
     def _tell_active(self, asked: _Active) -> dict[int, dict[int, int]]:

@@ -148,16 +148,14 @@ class Streams:
         asked = await self._sources.ask({record.shard: record.id}, _Readers)
         told: ReadersPart | None = asked.found.get(record.shard)
         if told is None:
-            return {"consumer_count": None, "consumers": []}
+            return {"consumer_count": None, "consumers": [], "consumer_tags": []}
         by_node: dict[int, list[int]] = {}
         for reader in told.readers:
             by_node.setdefault(reader.node, []).append(reader.consumer_id)
         answers = await asyncio.gather(*[self._questions.ask(node, _Names(ids)) for node, ids in by_node.items()])
         names: dict[int, dict[int, ConsumerName]] = dict(zip(by_node, [each or {} for each in answers], strict=True))
-        return {
-            "consumer_count": told.total,
-            "consumers": [self._reader(each, names[each.node].get(each.consumer_id), part) for each in told.readers],
-        }
+        consumers = [self._reader(each, names[each.node].get(each.consumer_id), part) for each in told.readers]
+        return {"consumer_count": told.total, "consumers": consumers, "consumer_tags": _by_tag(consumers)}
 
     def _reader(self, reader: Reading, name: ConsumerName | None, part: StreamPart) -> dict[str, Any]:
         node = self._catalog.node(reader.node)
@@ -298,6 +296,16 @@ class Streams:
 
     async def _command(self, record: QueueRecord, command: bytes) -> object:
         return await give_command(self._engine, self._pump, record.shard, command)
+
+
+def _by_tag(consumers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The same consumers, furthest behind first, by their tags: how many have one, and where the last of these is."""
+    found: dict[str | None, dict[str, Any]] = {}
+    for each in consumers:
+        tag = each["consumer_tag"]
+        first = {"consumer_tag": tag, "consumers": 0, "next_offset": each["next_offset"], "lag": each["lag"]}
+        found.setdefault(tag, first)["consumers"] += 1
+    return list(found.values())
 
 
 def _copied(

@@ -271,7 +271,7 @@ class NodeSettings:
         "unheard of for this long, a node loses the consumers it serves",
     )
     expiry_tick_ms: int = _setting(
-        Number(5, 60_000, "milliseconds"), 250, "how often a leader looks for what is due"
+        Number(5, 60_000, "milliseconds"), 250, "on a quiet cluster what is due has gone so much later at the most"
     )
     clock_bound_ms: int = _setting(
         Number(10, 3_600_000, "milliseconds"),
@@ -323,6 +323,12 @@ class NodeSettings:
         True,
         "whether votes and leaders of shards are evened out by load; else every shard counts alike. The catalog's "
         "leader goes by its own value",
+    )
+    move_hot_queues: bool = _setting(
+        Switch(),
+        False,
+        "whether queues are moved out of shards that are too much load for a node (with balance_by_load); the same on "
+        "all nodes",
     )
     replica_move_bytes_per_second: int = _setting(
         Size(0, _TEBI),

@@ -7,6 +7,7 @@ from bisect import bisect_right
 from typing import Final
 
 from mayfly.node.shard.message import Message, is_before
+from mayfly.node.shard.near_deaths import NearDeaths
 
 _MANY: Final = 8
 """So many times fewer than there are come to their places one by one; more are put in order with all others."""
@@ -27,13 +28,15 @@ class AtHand:
     have left the line at its head since. ``noted`` of all that ever came to the line are known here (`Line.noted`).
 
     ``in_order``: messages stand in line in the order in which they were enqueued, so each is found in a few steps.
+    ``near``: what is due soon of what is not at hand, if it is known.
     """
 
-    __slots__ = ("_last", "deadlines_ms", "in_order", "is_known", "messages", "noted")
+    __slots__ = ("_last", "deadlines_ms", "in_order", "is_known", "messages", "near", "noted")
 
     def __init__(self) -> None:
         self.noted = 0
         self.in_order = False
+        self.near: NearDeaths | None = None
         self.forget()
 
     def forget(self) -> None:

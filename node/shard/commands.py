@@ -63,6 +63,7 @@ REDRIVE: Final = 50
 TRANSFER_COPIES: Final = 51
 ROUTE_NOTED: Final = 52
 """As ROUTE, for deaths of which some are records of journals (`node.shard.noted_commands`)."""
+MOVE_OUT_NUMBERED: Final = 53
 
 ANSWERING: Final = frozenset(
     (
@@ -152,6 +153,8 @@ TERMS_HEAD: Final = Struct("<BII")
 QUEUE_HEAD: Final = Struct("<BQ")
 # kind, flags, queue
 DELETE_HEAD: Final = Struct("<BBQ")
+# kind, shard, queue, number of the move: MOVE_OUT_NUMBERED
+MOVE_OUT_HEAD: Final = Struct("<BIQQ")
 # kind, queue, number: EXPIRE_QUEUE (epoch), SETTLED (up to), CROSS (up to), MOVE_OUT (shard)
 NUMBERED_HEAD: Final = Struct("<BQQ")
 # kind, count: FORGET_DELETED, RETRY_PARKED, DROP_PARKED, ROUTE, PUBLISH_GUARDED
@@ -176,6 +179,8 @@ FLAG_EXCLUSIVE_MOVE: Final = 1
 """The consumer of the queue that moves is exclusive."""
 FLAG_BRAKE: Final = 2
 """Behind all else is what has failed in the queue."""
+FLAG_NUMBERED_MOVE: Final = 4
+"""Behind that is the number of the move."""
 # numbers of a brake, which are behind it
 BRAKE_LENGTH: Final = Struct("<H")
 # kind, count, source, lane, first sequence, the source's clock
@@ -683,14 +688,28 @@ def encode_transfer(
     TRANSFER_MARKED where some are ``redelivered``: shards make such from feature level
     `cluster.versions.LEVEL_FAILED_DELIVERIES` on.
     """
-    is_marked = any(item.redelivered for item in items)
+    is_marked = False
+    for item in items:
+        if item.redelivered:
+            is_marked = True
+            break
     parts = [_transfer_head(is_marked, len(items), source, lane, first_sequence)]
-    for item, content in zip(items, contents, strict=True):
-        lengths = (item.key_length, item.header_length, item.body_length)
-        parts.append(
-            MARKED_CONTENT_HEAD.pack(item.redelivered, *lengths) if is_marked else CONTENT_HEAD.pack(*lengths)
-        )
-        parts.append(content)
+    # Many in a row are alike.
+    key_length = header_length = body_length = -1
+    was_marked = False
+    head = b""
+    for place, item in enumerate(items):
+        if (
+            item.header_length != header_length or item.body_length != body_length or item.key_length != key_length
+            or item.redelivered != was_marked
+        ):
+            key_length, header_length, body_length = item.key_length, item.header_length, item.body_length
+            was_marked = item.redelivered
+            head = CONTENT_HEAD.pack(key_length, header_length, body_length)
+            if is_marked:
+                head = MARKED_CONTENT_HEAD.pack(was_marked, key_length, header_length, body_length)
+        parts.append(head)
+        parts.append(contents[place])
     return b"".join(parts)
 
 
@@ -732,26 +751,32 @@ def encode_cross(queue_id: int, up_to: int) -> bytes:
     return NUMBERED_HEAD.pack(CROSS, queue_id, up_to)
 
 
-def encode_move_out(queue_id: int, target_shard: int) -> bytes:
-    """MOVE_OUT (leader): the queue leaves for another shard. From feature level LEVEL_QUEUE_MOVES on.
+def encode_move_out(queue_id: int, target_shard: int, number: int = 0) -> bytes:
+    """MOVE_OUT_NUMBERED (leader): the queue leaves for another shard, for the ``number``th time. Without a number
+    MOVE_OUT, from feature level LEVEL_QUEUE_MOVES on and below LEVEL_NUMBERED_MOVES.
 
     No-op for one that has left, is still arriving, is redriven or not here, and while more dead letters wait for room
-    in it than an entry may deal with.
+    in it than an entry may deal with; for one that has come here with that move, or a later one.
     """
-    return NUMBERED_HEAD.pack(MOVE_OUT, queue_id, target_shard)
+    if not number:
+        return NUMBERED_HEAD.pack(MOVE_OUT, queue_id, target_shard)
+    return MOVE_OUT_HEAD.pack(MOVE_OUT_NUMBERED, target_shard, queue_id, number)
 
 
 def encode_move_in(
     queue_id: int, source: int, sequence: int, settings: ShardQueueSettings, lease: MovedLease, exclusive: bool,
-    received: Sequence[tuple[int, int]], brake: Sequence[int] = (),
+    received: Sequence[tuple[int, int]], brake: Sequence[int] = (), number: int = 0,
 ) -> bytes:
     """MOVE_IN (leader of the shard that the queue leaves, to the other one): the queue as such, item ``sequence`` of
     its lane. No-op for a queue that is there, or was there after that. ``brake``: `Brake.row` before now, from feature
-    level LEVEL_BRAKES on."""
+    level LEVEL_BRAKES on. ``number``: of the move, from LEVEL_NUMBERED_MOVES on."""
     encoded = encode_settings(settings)
     numbers = [number for row in received for number in row]
     flags = (FLAG_EXCLUSIVE_MOVE if exclusive else 0) | (FLAG_BRAKE if brake else 0)
     behind = BRAKE_LENGTH.pack(len(brake)) + pack_signed(brake) if brake else b""
+    if number:
+        flags |= FLAG_NUMBERED_MOVE
+        behind += NUMBER.pack(number)
     return (
         MOVE_HEAD.pack(
             MOVE_IN, flags, lease.use, len(encoded), len(lease.guests), len(received), queue_id, source, sequence,

@@ -4,7 +4,7 @@ D6-D9). HOT.
 
 from typing import Final
 
-from mayfly.cluster.versions import LEVEL_FAILED_DELIVERIES, LEVEL_QUEUE_MOVES
+from mayfly.cluster.versions import LEVEL_FAILED_DELIVERIES, LEVEL_QUEUE_MOVES, LEVEL_RELEASES_GET_THROUGH
 from mayfly.node.numbers import STREAM_SOURCE
 from mayfly.node.shard.commands import (
     CONTENT_HEAD,
@@ -22,15 +22,11 @@ from mayfly.node.shard.delivery import has_room
 from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.message import DELIVERED_ELSEWHERE, NO_DEADLINE, NO_MARKER, NO_TTL, Message
 from mayfly.node.shard.outbox import DUE, MAXLEN, RECORDS, Death
-from mayfly.node.shard.packing import NUMBER_BYTES, unpack_numbers
+from mayfly.node.shard.packing import NUMBER_BYTES, u16_at, u32_at, unpack_numbers
 from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.state import State
 
 _REMOTE_NUMBERS: Final = 2
-
-Arrival = tuple[int, int, int, int, bool]
-"""Where in the data of the entry a content starts, how long its key, header and body are, and whether a delivery of it
-had failed before it died."""
 
 
 def apply_route(state: State, position: int, end: int) -> int:
@@ -73,7 +69,7 @@ def apply_decision(state: State, position: int, end: int) -> int:
         marked = state.level >= LEVEL_FAILED_DELIVERIES and death.message.has_failed and not is_record
         # What was due has its TTL before it, what is dead has lost it (RULES S3, D4).
         ttl_ms = death.message.ttl_ms if death.reason == DUE else NO_TTL
-        content = arriving(state, (offset, key_length, header_length, body_length, marked), ttl_ms)
+        content = arriving(state, offset, key_length, header_length, body_length, marked, ttl_ms)
         move_content(state, content, targets_at, locals_, remotes, offset)
         if is_record:
             outbox.journaled += 1
@@ -105,9 +101,12 @@ def without_route(death: Death) -> int:
     return DROPPED_UNROUTABLE if drops else PARKED
 
 
-def arriving(state: State, arrival: Arrival, ttl_ms: int = NO_TTL) -> Message:
-    """A dead letter as it comes, with its new content. Or what was due, with the TTL that it has in its queues."""
-    offset, key_length, header_length, body_length, has_failed = arrival
+def arriving(
+    state: State, offset: int, key_length: int, header_length: int, body_length: int, has_failed: bool,
+    ttl_ms: int = NO_TTL,
+) -> Message:
+    """A dead letter as it comes, with its new content, which starts there in the data of the entry; whether a delivery
+    of it had failed before it died. Or what was due, with the TTL that it has in its queues."""
     return Message(
         state.index, offset, key_length, header_length, body_length, state.time_ms, NO_DEADLINE, 0, ttl_ms, 0,
         DELIVERED_ELSEWHERE if has_failed else 0,
@@ -164,26 +163,24 @@ def move_away(state: State, content: Message, target_shard: int, target: int) ->
         state.outbox.put_in_lane(target_shard, target, _letter_to(state, queue, content))
 
 
-def note_run(state: State, run: list[Arrival], target_shard: int, target: int) -> None:
-    """Records go to their journal, of this shard where there is no other (RULES R4): at least one, in order."""
+def note_run(state: State, run: list[Message], target_shard: int, target: int) -> None:
+    """Records go to their journal, of this shard where there is no other (RULES R4): at least one, in order, each as it
+    will be in a lane, or in a stream that `takes_straight`."""
     outbox = state.outbox
     queue = state.queues.get(target)
     placed = 0
     if queue is None and target_shard:
         state.retain(len(run))
-        index, now_ms = state.index, state.time_ms
-        outbox.put_run_in_lane(target_shard, target, [
-            Message(index, offset, key_length, header_length, body_length, now_ms, NO_DEADLINE, 0)
-            for offset, key_length, header_length, body_length, _ in run
-        ])  # fmt: skip
+        outbox.put_run_in_lane(target_shard, target, run)
         placed = len(run)
     elif queue is not None and not target_shard and not _waits_before(state, queue):
         placed = take_in_run(state, queue, run)
-    for arrival in run[placed:]:
+    for record in run[placed:]:
+        content = record.enqueued_at(state.time_ms, NO_DEADLINE)
         if target_shard:
-            move_away(state, arriving(state, arrival), target_shard, target)
+            move_away(state, content, target_shard, target)
         else:
-            move_here(state, arriving(state, arrival), target)
+            move_here(state, content, target)
     outbox.journaled += len(run)
 
 
@@ -211,18 +208,27 @@ def _goes_after(state: State, queue: Queue, content: Message) -> bool:
     return True
 
 
-def take_in(state: State, queue: Queue, content: Message) -> bool:
+def waits_behind_letters(state: State, queue: Queue, source: int) -> bool:
+    """Whether the queue takes letters from a shard although it is full: behind them comes the word that its lease is
+    not held there any more, without which nobody may be given what it has. That shard sends no more before then than
+    what is before that word."""
+    moving = queue.moving
+    return moving is not None and source in moving.guests and state.level >= LEVEL_RELEASES_GET_THROUGH
+
+
+def take_in(state: State, queue: Queue, content: Message, beyond_limits: bool = False) -> bool:
     """A dead letter, or what was due, arrives: the queue's own TTL and limits apply to it as to any other (RULES D9).
 
     False: the queue is full and refuses it, so it has to wait. Where refused publishes die, it dies again. One that is
     larger than all that may be ready waits until nothing is: else it would hold up its lane for ever (D8).
+    ``beyond_limits``: it need not wait.
     """
     if queue.refuses and not has_room(state, queue, content.body_length):
         if queue.refusals_die:
             queue.refused += 1
             state.died(queue, content, MAXLEN)
             return True
-        if queue.ready_count() or not queue.max_length:
+        if not beyond_limits and (queue.ready_count() or not queue.max_length):
             return False
     if queue.stream is not None:
         ttl_ms = queue.stream.arriving_ttl_ms(state.data, content)
@@ -232,26 +238,38 @@ def take_in(state: State, queue: Queue, content: Message) -> bool:
     return True
 
 
-def take_in_run(state: State, queue: Queue, run: list[Arrival]) -> int:
-    """`take_in` for one after the other, of at least one, until one is refused; how many it took. They refer to the
-    entry from here on."""
+def takes_straight(queue: Queue) -> bool:
+    """Whether it is a stream in which what comes from other queues is what it comes as: with the next offset and the
+    queue's deadline, and never refused."""
     stream = queue.stream
-    if stream is None or not stream.takes_as_they_are or queue.refuses:
+    return stream is not None and stream.takes_as_they_are and not queue.refuses
+
+
+def take_in_run(state: State, queue: Queue, run: list[Message], beyond_limits: bool = False) -> int:
+    """`take_in` for one after the other, of at least one, until one is refused; how many it took. They refer to the
+    entry from here on. Where the queue `takes_straight`, they are as they will be there."""
+    stream = queue.stream
+    if stream is None or not takes_straight(queue):
         taken = 0
-        for arrival in run:
-            if not take_in(state, queue, arriving(state, arrival)):
+        for content in run:
+            if not take_in(state, queue, content, beyond_limits):
                 break
             state.retain(1)
             taken += 1
         return taken
-    index, now_ms = state.index, state.time_ms
-    deadline_ms = queue.deadline_ms(now_ms, NO_TTL)
-    queue.ready.own_end().extend([
-        Message(index, offset, key_length, header_length, body_length, now_ms, deadline_ms, stream_offset)
-        for stream_offset, (offset, key_length, header_length, body_length, _) in enumerate(run, stream.next_offset)
-    ])  # fmt: skip
+    deadline_ms = queue.deadline_ms(state.time_ms, NO_TTL)
+    if run[0].stream_offset != stream.next_offset or run[0].deadline_ms != deadline_ms:
+        # Something else of the same command has come to the stream since they were made.
+        run = [
+            Message(
+                each.index, each.offset, each.key_length, each.header_length, each.body_length, each.enqueued_ms,
+                deadline_ms, stream_offset,
+            )
+            for stream_offset, each in enumerate(run, stream.next_offset)
+        ]  # fmt: skip
+    queue.ready.own_end().extend(run)
     state.touch(queue)
-    body_bytes = sum([arrival[3] for arrival in run])
+    body_bytes = sum([each.body_length for each in run])
     state.count_run(queue, queue.ready, len(run), body_bytes, len(run) if deadline_ms >= 0 else 0)
     return len(run)
 
@@ -265,44 +283,51 @@ def apply_transfer(state: State, position: int, end: int) -> int:
     data = state.data
     kind, count, source, lane, first_sequence = TRANSFER_HEAD.unpack_from(data, position)
     position += TRANSFER_HEAD.size
-    head = MARKED_CONTENT_HEAD if kind == TRANSFER_MARKED else CONTENT_HEAD
     if first_sequence == 0:
         raise ShardError("TRANSFER from sequence 0")
     # The shard that they come from may have been told the level before this one.
     knows_failures = state.level >= LEVEL_FAILED_DELIVERIES
-    head_bytes = head.size
-    run: list[Arrival] = []
+    mark_bytes = MARKED_CONTENT_HEAD.size - CONTENT_HEAD.size if kind == TRANSFER_MARKED else 0
+    queue = state.queues.get(lane)
+    highest = 0 if queue is None else queue.received.get(source, 0)
+    repeats = min(highest + 1 - first_sequence, count)
+    straight_to = queue.stream if queue is not None and takes_straight(queue) else None
+    index, now_ms = state.index, state.time_ms
+    deadline_ms, place = NO_DEADLINE, 0
+    if queue is not None and straight_to is not None:
+        deadline_ms, place = queue.deadline_ms(now_ms, NO_TTL), straight_to.next_offset - repeats
+    run: list[Message] = []
     for _ in range(count):
-        if position + head_bytes > end:
+        at = position + mark_bytes
+        offset = at + CONTENT_HEAD.size
+        if offset > end:
             raise ShardError(f"TRANSFER is cut off at {position}")
-        if kind == TRANSFER_MARKED:
-            mark, key_length, header_length, body_length = MARKED_CONTENT_HEAD.unpack_from(data, position)
-            has_failed = mark != 0 and knows_failures
-        else:
-            has_failed = False
-            key_length, header_length, body_length = CONTENT_HEAD.unpack_from(data, position)
-        offset = position + head_bytes
+        # As CONTENT_HEAD has them.
+        key_length, header_length, body_length = u16_at(data, at), u32_at(data, at + 2), u32_at(data, at + 6)
+        has_failed = mark_bytes != 0 and data[position] != 0 and knows_failures
         position = offset + key_length + header_length + body_length
         if position > end:
             raise ShardError(f"TRANSFER reaches to {position}, its batch to {end}")
-        run.append((offset, key_length, header_length, body_length, has_failed))
-    queue = state.queues.get(lane)
+        if straight_to is not None:
+            run.append(Message(index, offset, key_length, header_length, body_length, now_ms, deadline_ms, place))
+            place += 1
+        else:
+            run.append(arriving(state, offset, key_length, header_length, body_length, has_failed))
     if queue is None:
         state.transfers_lost += count
         return position
     if not takes_from(queue, source):
         state.refused_transfers += 1
         return position
-    highest = queue.received.get(source, 0)
     if first_sequence > highest + 1:
         state.refused_transfers += 1
         return position
-    repeats = min(highest + 1 - first_sequence, count)
     queue.duplicates += repeats
     if queue.is_mirror:
         lose(state, queue, source, highest, count - repeats)
         return position
-    taken = take_in_run(state, queue, run[repeats:]) if repeats < count else 0
+    beyond_limits = waits_behind_letters(state, queue, source)
+    taken = take_in_run(state, queue, run[repeats:], beyond_limits) if repeats < count else 0
     if taken:
         queue.note_received(source, highest + taken)
     return position

@@ -1,5 +1,6 @@
 """The way out of a queue that has moved: what is in its lines goes into its lane, in bounded pieces. HOT."""
 
+from mayfly.cluster.versions import LEVEL_RELEASES_GET_THROUGH
 from mayfly.node.shard.line import Line
 from mayfly.node.shard.message import NO_DEADLINE, NO_TTL, Message
 from mayfly.node.shard.message_id import NO_DIGEST
@@ -137,4 +138,6 @@ def release_guest(state: State, queue: Queue) -> None:
     moving = queue.moving
     if moving is not None and queue.has_left and state.shard_id in moving.guests:
         del moving.guests[state.shard_id]
-        put_mark(state, queue, RELEASED)
+        sequence = put_mark(state, queue, RELEASED)
+        if state.level >= LEVEL_RELEASES_GET_THROUGH:
+            moving.released_sequence = sequence

@@ -158,9 +158,14 @@ def apply_internal_command(state: State, kind: int, position: int, end: int) -> 
         if kind == commands.EXPIRE_QUEUE:
             queues.expire_queue(state, queue_id, number)
         elif kind == commands.MOVE_OUT:
-            moves.move_out(state, queue_id, number)
+            moves.move_out(state, queue_id, number, 0)
         else:
             dead_letters.settled(state, queue_id, number)
+        return after
+    if kind == commands.MOVE_OUT_NUMBERED:
+        after = _after(commands.MOVE_OUT_HEAD, position, end)
+        _, target_shard, queue_id, number = commands.MOVE_OUT_HEAD.unpack_from(data, position)
+        moves.move_out(state, queue_id, target_shard, number)
         return after
     if kind in (commands.LANE_CLOSED, commands.DROP_QUEUE):
         after = _after(commands.QUEUE_HEAD, position, end)

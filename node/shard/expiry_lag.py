@@ -30,6 +30,19 @@ class ExpiryLag:
             self.run_lag_ms = lag_ms
         self.run += 1
 
+    def observe_all(self, now_ms: int, deadlines_ms: list[int]) -> None:
+        """Messages with these deadlines, in order, expired now."""
+        stop = len(deadlines_ms)
+        self.total_ms += now_ms * stop - sum(deadlines_ms)
+        counts = self.counts
+        for bucket, bound_ms in enumerate(BOUNDS_MS):
+            if not stop:
+                return
+            start = bisect_left(deadlines_ms, now_ms - bound_ms, 0, stop)
+            counts[bucket] += stop - start
+            stop = start
+        counts[len(BOUNDS_MS)] += stop
+
     def by_bucket(self) -> list[int]:
         """Messages by bucket: one number more than there are bounds."""
         self._end_run()

@@ -1,6 +1,6 @@
 """Consumers and holders of basic.get: how they come, pause and go."""
 
-from mayfly.cluster.versions import LEVEL_FAILED_DELIVERIES
+from mayfly.cluster.versions import LEVEL_FAILED_DELIVERIES, LEVEL_PLACES_KEPT
 from mayfly.node.shard.commands import KEPT
 from mayfly.node.shard.consumers import Holder
 from mayfly.node.shard.delivery import catch_up, expiry_is_behind, get_one, hand_over, judge_brake
@@ -9,7 +9,7 @@ from mayfly.node.shard.errors import BrokenInvariant
 from mayfly.node.shard.lease import CONSUMED, GOT, RELEASED
 from mayfly.node.shard.message import FAILED, GIVEN_BACK
 from mayfly.node.shard.queue import Queue
-from mayfly.node.shard.queues import gone, moved, remove_queue
+from mayfly.node.shard.queues import gone, is_incomplete, moved, remove_queue
 from mayfly.node.shard.results import (
     DUPLICATE_CONSUMER,
     EXCLUSIVE,
@@ -78,7 +78,7 @@ def get(state: State, session: tuple[int, int], queue_id: int, holder_id: int, n
     judge_brake(state, queue)
     message = None if queue.is_braked else get_one(state, queue)
     state.touch(queue)
-    if message is None and queue.is_arriving:
+    if message is None and is_incomplete(state, queue):
         return Moved(queue_id, state.shard_id)
     if message is None:
         return GetResult(None, 0, queue.ready_count(), not queue.is_braked and expiry_is_behind(state, queue))
@@ -127,7 +127,7 @@ def attach(
     if again and exclusive and queue.moving is not None and queue.moving.exclusive:
         queue.moving.exclusive = False
         consumers.exclusive = False
-    if consumers.exclusive or (exclusive and consumers.count):
+    if consumers.exclusive or (exclusive and (consumers.count or (not again and _keeps_places(state, queue)))):
         return Refused(EXCLUSIVE)
     catch_up(state, queue)
     holder = _add(state, session, queue, consumer_id, True)
@@ -144,6 +144,11 @@ def attach(
     consumers.attach(holder)
     state.touch(queue)
     return Attached(consumers.count)
+
+
+def _keeps_places(state: State, queue: Queue) -> bool:
+    """Whether consumers of a shard in which the queue was may still be on their way to it, or hold messages there."""
+    return queue.moving is not None and len(queue.moving.guests) > 0 and state.level >= LEVEL_PLACES_KEPT
 
 
 def detach(state: State, session: tuple[int, int], queue_id: int, holder_id: int, way: int) -> None:

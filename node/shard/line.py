@@ -10,6 +10,7 @@ from typing import Final
 
 from mayfly.node.shard.at_hand import AtHand, number_of
 from mayfly.node.shard.message import Message, deadline_ms, is_before
+from mayfly.node.shard.near_deaths import NOT_KNOWN, NearDeaths, near_deaths
 from mayfly.node.shard.packed import Packed, hold, pack
 from mayfly.node.shard.returning import ReturningMessages
 
@@ -96,6 +97,7 @@ class Line:
         self.noted = self.gone + count
         self.soonest_ms = 0 if count else -1
         self.forget_at_hand()
+        self.forget_near_deaths()
 
     def _note(self) -> None:
         """Messages were put at the end: they may be due sooner than all others."""
@@ -124,6 +126,43 @@ class Line:
         known.begin(self.items[self.head :] + self.back, self.noted)
         return known
 
+    def near_deaths(self, until_ms: int) -> NearDeaths | None:
+        """What is due soon of what is packed, until then at least; None where each piece is to be asked. Only of a line
+        that is looked at ``anywhere``."""
+        known = self._at_hand
+        assert known is not None
+        near = known.near
+        if near is None or near.until_ms < until_ms or not near.has_room():
+            near = near_deaths(self.packed, until_ms)
+            known.near = near
+        else:
+            near.look()
+        return near
+
+    def forget_near_deaths(self) -> None:
+        """What is packed is not what it was."""
+        if self._at_hand is not None:
+            self._at_hand.near = None
+
+    def soonest_packed_ms(self) -> int:
+        """The earliest deadline of what is packed, -1 for none. Only of a line that is looked at ``anywhere``."""
+        known = self._at_hand
+        assert known is not None
+        near = known.near
+        if near is not None:
+            near.look()
+            first_ms = near.first_ms()
+            if first_ms != NOT_KNOWN:
+                return first_ms
+            known.near = None
+        soonest_ms = -1
+        for piece in self.packed:
+            if isinstance(piece, Packed):
+                first_ms = piece.first_deadline_ms()
+                if first_ms >= 0 and (soonest_ms < 0 or first_ms < soonest_ms):
+                    soonest_ms = first_ms
+        return soonest_ms
+
     def _count_at_hand(self) -> int:
         return len(self.items) - self.head + len(self.back)
 
@@ -144,9 +183,10 @@ class Line:
             at_hand.leave(gone)
         return at_hand.deadlines_ms[0] if at_hand.deadlines_ms else -1
 
-    def leave_anywhere(self, of_items: list[int], of_back: list[int], of_pieces: int) -> None:
+    def leave_anywhere(self, of_items: list[int], of_back: list[int], of_pieces: int, thin: bool) -> None:
         """Messages have left from these places of ``items`` and ``back``, and so many from pieces, which know of that:
-        those of which half has left are packed anew. (``timed`` is the caller's.)"""
+        the ``thin`` among them, if it says that there are any, are packed anew. (``timed`` is the caller's.)
+        """
         # The places of all that follow them change: nobody is to know a message again by its old one.
         self.gone += self.count()
         for number in sorted(of_items, reverse=True):
@@ -156,7 +196,8 @@ class Line:
         if not self.back:
             self.back = _NOTHING
         self.packed_count -= of_pieces
-        self._pack_anew()
+        if thin:
+            self._pack_anew()
         if self.head == len(self.items):
             self.advance(0)
         self.noted = self.gone + self.count()
@@ -164,19 +205,21 @@ class Line:
             self._at_hand.noted = self.noted
 
     def _pack_anew(self) -> None:
-        """Pieces of which half has left."""
+        """Pieces of which most has left."""
+        near = None if self._at_hand is None else self._at_hand.near
         packed: deque[Packed | ReturningMessages] = deque()
-        changed = False
         for piece in self.packed:
-            if isinstance(piece, Packed) and 2 * piece.count <= piece.size:
-                changed = True
-                if piece.count:
-                    packed.append(piece.without_gaps())
-            else:
+            if not isinstance(piece, Packed) or not piece.is_thin():
                 packed.append(piece)
-        if changed:
-            self.packed = packed or _NO_PIECES
-            self.settled = 0
+                continue
+            if piece.count:
+                smaller = piece.without_gaps()
+                packed.append(smaller)
+                if near is not None:
+                    near.add(smaller)
+            piece.let_go()
+        self.packed = packed or _NO_PIECES
+        self.settled = 0
 
     def count(self) -> int:
         """How many are in line."""
@@ -242,11 +285,15 @@ class Line:
         if len(back) < 2 * piece:
             return
         self.forget_at_hand()
+        near = None if self._at_hand is None else self._at_hand.near
         if self.packed is _NO_PIECES:
             self.packed = deque()
         start = 0
         while len(back) - start >= 2 * piece:
-            self.packed.append(hold(back[start : start + piece]))
+            held = hold(back[start : start + piece])
+            self.packed.append(held)
+            if near is not None:
+                near.add(held)
             self.packed_count += piece
             start += piece
         del back[:start]
@@ -342,6 +389,7 @@ class Line:
             if isinstance(each, ReturningMessages):
                 messages = self._arrived(each)
                 self.soonest_ms = 0
+                self.forget_near_deaths()
                 if each.count:
                     packed.insert(self.settled, pack(messages))
                 else:
@@ -427,4 +475,5 @@ class Line:
         self.timed = 0
         self.soonest_ms = -1
         self.forget_at_hand()
+        self.forget_near_deaths()
         return left

@@ -9,18 +9,20 @@
 from array import array
 from typing import Final
 
-from mayfly.cluster.versions import LEVEL_QUEUE_MOVES
+from mayfly.cluster.versions import LEVEL_LETTERS_NOT_CROSSED, LEVEL_NUMBERED_MOVES, LEVEL_QUEUE_MOVES
 from mayfly.node.shard.commands import (
     BRAKE_LENGTH,
     FLAG_BRAKE,
     FLAG_EXCLUSIVE_MOVE,
+    FLAG_NUMBERED_MOVE,
     MOVE_HEAD,
     MOVED_CONTENT_HEAD,
+    NUMBER,
     TRANSFER_MOVED_HEAD,
     MovedLease,
     encode_move_in,
 )
-from mayfly.node.shard.dead_letters import lose, take_in, takes_from
+from mayfly.node.shard.dead_letters import lose, take_in, takes_from, waits_behind_letters
 from mayfly.node.shard.delivery import serve
 from mayfly.node.shard.departing import drain, put, put_mark, take_in_lane
 from mayfly.node.shard.effects import ConsumerMoved
@@ -42,14 +44,17 @@ from mayfly.node.shard.state import State
 _PAIR: Final = 2
 
 
-def move_out(state: State, queue_id: int, target_shard: int) -> None:
-    """The queue leaves: from here on consumers are given nothing here, and what comes for it goes on."""
+def move_out(state: State, queue_id: int, target_shard: int, number: int) -> None:
+    """The queue leaves: from here on consumers are given nothing here, and what comes for it goes on. ``number``: of
+    the move, 0 below LEVEL_NUMBERED_MOVES."""
     queue = state.queues.get(queue_id)
     if state.level < LEVEL_QUEUE_MOVES or target_shard in (0, state.shard_id):
         return
+    if (number > 0) != (state.level >= LEVEL_NUMBERED_MOVES):
+        return
     if queue is None or queue.has_left or queue.is_arriving or queue.stream is not None:
         return
-    if queue.is_redriven:
+    if queue.is_redriven or (number and number <= state.move_numbers.get(queue_id, 0)):
         return
     lane = state.outbox.lane(target_shard, queue_id)
     if queue.returns or len(lane.items) > state.returned_per_entry:
@@ -80,6 +85,7 @@ def move_out(state: State, queue_id: int, target_shard: int) -> None:
                     )
                 )
     queue.consumers.exclusive = False
+    state.queue_changes += 1
     state.message_timers.cancel(queue_id)
     state.lease_timers.cancel(queue_id)
     state.unserved.remove(queue_id)
@@ -90,8 +96,16 @@ def move_out(state: State, queue_id: int, target_shard: int) -> None:
     state.note_redrive(queue)
     state.note_brake(queue)
     lane.target_shard = target_shard
+    _note_number(state, queue_id, number)
     moving.manifest_sequence = put_mark(state, queue, MANIFEST)
     state.touch(queue)
+
+
+def _note_number(state: State, queue_id: int, number: int) -> None:
+    if number:
+        state.move_numbers[queue_id] = number
+    else:
+        state.move_numbers.pop(queue_id, None)
 
 
 def move_in_command(state: State, queue: Queue) -> bytes:
@@ -103,7 +117,7 @@ def move_in_command(state: State, queue: Queue) -> bytes:
     failed = queue.brake.row(state.time_ms) if queue.brake is not None and queue.brake.count else []
     return encode_move_in(
         queue.queue_id, state.shard_id, moving.manifest_sequence, queue.settings, moved, moving.exclusive,
-        list(queue.received.items()), failed,
+        list(queue.received.items()), failed, state.move_numbers.get(queue.queue_id, 0),
     )
 
 
@@ -124,6 +138,11 @@ def apply_move_in(state: State, position: int, end: int) -> int:
         if after <= end:
             after += BRAKE_LENGTH.unpack_from(data, brake_at)[0] * NUMBER_BYTES
             brake = unpack_signed(data[brake_at + BRAKE_LENGTH.size : after])
+    number = 0
+    if flags & FLAG_NUMBERED_MOVE:
+        number_at, after = after, after + NUMBER.size
+        if after <= end:
+            (number,) = NUMBER.unpack_from(data, number_at)
     if after > end or use >= len(USES):
         raise ShardError(f"MOVE_IN with use {use} reaches to {after}, its batch to {end}")
     queue = state.queues.get(queue_id)
@@ -150,6 +169,7 @@ def apply_move_in(state: State, position: int, end: int) -> int:
     else:
         _come_back(state, queue, settings, lease, moving)
     queue.moving = moving
+    _note_number(state, queue_id, number)
     if queue.brake is not None:
         queue.brake.release()
         if brake is not None:
@@ -170,6 +190,7 @@ def _come_back(state: State, queue: Queue, settings: ShardQueueSettings, lease: 
     """The queue was here before: what is held and waits here is its own again."""
     before = queue.moving
     assert before is not None
+    state.queue_changes += 1
     moving.awaited.update(before.awaited)
     moving.returns = True
     lease.suspended_by = queue.lease.suspended_by
@@ -227,7 +248,7 @@ def apply_transfer_moved(state: State, position: int, end: int) -> int:
     retimed = queue.settings.ttl_retroactive
     for kind, message in items[repeats:]:
         if kind == LETTER:
-            if not take_in(state, queue, message):
+            if not take_in(state, queue, message, waits_behind_letters(state, queue, source)):
                 break
             state.retain(1)
         elif kind in (PUBLISHED, RETURNED, SCHEDULED):
@@ -289,5 +310,10 @@ def cross(state: State, queue_id: int, up_to: int) -> Crossed:
     lane = state.outbox.lanes.get(queue_id)
     if lane is None:
         return Crossed(0, True)
+    if state.level >= LEVEL_LETTERS_NOT_CROSSED and not up_to:
+        # What is in the lane of a queue that is here, and all behind the last that was published, are others' letters.
+        if queue is None or not queue.has_left or lane.last_own < lane.first_sequence:
+            return Crossed(0, True)
+        return Crossed(lane.last_own, False)
     up_to = up_to or lane.last_sequence()
     return Crossed(up_to, lane.first_sequence > up_to)

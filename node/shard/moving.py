@@ -14,7 +14,9 @@ class Moving:
     """``target_shard``: where the queue has gone, 0 if it is here.
 
     Of one that has gone: ``unused_ms``, how long its lease had been unused then; ``manifest_sequence`` and, once all
-    that was in it is in the lane, ``end_sequence``, of those items in its lane. ``exclusive``: its consumer was.
+    that was in it is in the lane, ``end_sequence``, of those items in its lane. ``released_sequence``: the same of the
+    mark that says that its lease is not held here any more, 0 for none; from LEVEL_RELEASES_GET_THROUGH on.
+    ``exclusive``: its consumer was.
 
     Of one that has come: ``source_shard``, from which its messages are still arriving, 0 if all are here;
     ``exclusive``: its place is kept for such a consumer, which is to be attached again. ``returns``: it was here
@@ -34,6 +36,7 @@ class Moving:
         "guests",
         "late",
         "manifest_sequence",
+        "released_sequence",
         "returns",
         "source_shard",
         "target_shard",
@@ -46,6 +49,7 @@ class Moving:
         self.unused_ms = 0
         self.manifest_sequence = 0
         self.end_sequence = 0
+        self.released_sequence = 0
         self.exclusive = False
         self.returns = False
         self.late = Line()
@@ -54,16 +58,21 @@ class Moving:
 
     def row(self) -> list[object]:
         """As it stands in a snapshot."""
-        return [
+        row: list[object] = [
             self.target_shard, self.source_shard, self.unused_ms, self.manifest_sequence, self.end_sequence,
             self.exclusive, self.returns, list(self.guests), list(self.awaited),
         ]
+        if self.released_sequence:
+            row.append(self.released_sequence)
+        return row
 
     def restore(self, row: Sequence[Any]) -> None:
         """Be what stands in such a row."""
         (
             self.target_shard, self.source_shard, self.unused_ms, self.manifest_sequence, self.end_sequence,
-            self.exclusive, self.returns, guests, awaited,
+            self.exclusive, self.returns, guests, awaited, *released,
         ) = row
+        if released:
+            (self.released_sequence,) = released
         self.guests = dict.fromkeys(guests)
         self.awaited = dict.fromkeys(awaited)

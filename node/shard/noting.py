@@ -1,24 +1,35 @@
 """ROUTE_NOTED applied: decisions about deaths of which some are records of journals (RULES R4, D6-D8). HOT."""
 
 from mayfly.node.shard.commands import NUMBER_PAIR, PARKED
-from mayfly.node.shard.dead_letters import Arrival, apply_decision, next_death, note_run, without_route
+from mayfly.node.shard.dead_letters import apply_decision, next_death, note_run, takes_straight, without_route
 from mayfly.node.shard.errors import ShardError
+from mayfly.node.shard.message import NO_DEADLINE, NO_TTL, Message
 from mayfly.node.shard.noted_commands import NOTE_HEAD, NOTED_HEAD
 from mayfly.node.shard.outbox import Death
+from mayfly.node.shard.packing import u16_at, u32_at
 from mayfly.node.shard.state import State
 
 
 class _Journal:
     """Where records of the command go, and those that do."""
 
-    __slots__ = ("is_mirror", "records", "target", "target_shard")
+    __slots__ = ("deadline_ms", "is_mirror", "place", "records", "step", "target", "target_shard")
 
-    def __init__(self, target_shard: int, target: int, is_mirror: bool) -> None:
+    def __init__(self, state: State, target_shard: int, target: int) -> None:
         self.target_shard = target_shard
         self.target = target
-        self.is_mirror = is_mirror
+        queue = None if target_shard else state.queues.get(target)
+        self.is_mirror = queue is not None and queue.is_mirror
         """Nothing but its stream's messages goes into it (RULES J4)."""
-        self.records: list[Arrival] = []
+        self.records: list[Message] = []
+        self.deadline_ms = NO_DEADLINE
+        self.place = 0
+        """Of the next record, in a stream that takes it as it is, and..."""
+        self.step = 0
+        """...how much further the one behind that is."""
+        if queue is not None and queue.stream is not None and takes_straight(queue):
+            self.deadline_ms = queue.deadline_ms(state.time_ms, NO_TTL)
+            self.place, self.step = queue.stream.next_offset, 1
 
 
 def apply_route_noted(state: State, position: int, end: int) -> int:
@@ -32,8 +43,7 @@ def apply_route_noted(state: State, position: int, end: int) -> int:
     journals: list[_Journal] = []
     for _ in range(number_of_journals):
         target_shard, target = NUMBER_PAIR.unpack_from(data, position)
-        queue = None if target_shard else state.queues.get(target)
-        journals.append(_Journal(target_shard, target, queue is not None and queue.is_mirror))
+        journals.append(_Journal(state, target_shard, target))
         position += NUMBER_PAIR.size
     try:
         return _apply_decisions(state, position, end, count, sequence, journals)
@@ -49,6 +59,7 @@ def _apply_decisions(
     """The decisions, of which those about records gather in their journals; where they end."""
     data = state.data
     head_bytes = NOTE_HEAD.size
+    entry, now_ms = state.index, state.time_ms
     # Many in a row refer to one entry: they are counted off together.
     index = -1
     noted = 0
@@ -62,7 +73,8 @@ def _apply_decisions(
                 continue
             if position + head_bytes > end:
                 raise ShardError(f"ROUTE_NOTED is cut off at {position}")
-            _, key_length, header_length = NOTE_HEAD.unpack_from(data, position)
+            # As NOTE_HEAD has them.
+            key_length, header_length = u16_at(data, position + 1), u32_at(data, position + 3)
             offset = position + head_bytes
             position = offset + key_length + header_length
             if position > end or number > len(journals):
@@ -76,7 +88,10 @@ def _apply_decisions(
             if journal.is_mirror:
                 _do_without(state, death)
                 continue
-            journal.records.append((offset, key_length, header_length, 0, False))
+            journal.records.append(
+                Message(entry, offset, key_length, header_length, 0, now_ms, journal.deadline_ms, journal.place)
+            )
+            journal.place += journal.step
             if death.message.index != index:
                 if noted:
                     state.release(index, noted)

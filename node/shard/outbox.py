@@ -7,6 +7,8 @@ another shard then waits in the lane of that queue until that shard has committe
 from collections import deque
 from typing import Final
 
+from mypy_extensions import mypyc_attr
+
 from mayfly.node.shard.message import Message
 from mayfly.node.shard.message_id import NO_DIGEST
 from mayfly.node.shard.settings import ShardQueueSettings
@@ -55,6 +57,8 @@ _NO_DIGESTS: Final[dict[int, bytes]] = {}
 """What all lanes without any have in common; never changed."""
 
 
+# Thousands of them wait at once: it refers to nothing that refers to it, as a message.
+@mypyc_attr(acyclic=True)
 class Death:
     """One message that died in ``queue_id`` at ``time_ms`` for ``reason`` (RULES D2), is DUE, or is to be noted in the
     queue's journal (RECORDS).
@@ -86,15 +90,17 @@ class Lane:
     ``digests``, by sequence: of the ids of items that wait for their time, for a queue that comes back before they have
     gone (`node.shard.message_id`).
 
-    ``target_shard`` is where the queue was when the lane was filled; it may have moved since.
+    ``target_shard`` is where the queue was when the lane was filled; it may have moved since. ``last_own``, of the lane
+    of a queue that has left: the last sequence that had no letter, if it waits still.
     """
 
-    __slots__ = ("digests", "first_sequence", "items", "target_queue", "target_shard")
+    __slots__ = ("digests", "first_sequence", "items", "last_own", "target_queue", "target_shard")
 
     def __init__(self, target_shard: int, target_queue: int) -> None:
         self.target_shard = target_shard
         self.target_queue = target_queue
         self.first_sequence = 1
+        self.last_own = 0
         self.items: deque[Message] = deque()
         self.digests = _NO_DIGESTS
 
@@ -107,6 +113,15 @@ class Lane:
     def first_digest(self) -> bytes:
         """That of the first item."""
         return self.digests.get(self.first_sequence, NO_DIGEST) if self.digests else NO_DIGEST
+
+    def find_own(self) -> None:
+        """Find what `last_own` is, of a lane as it was."""
+        sequence = self.last_sequence()
+        for item in reversed(self.items):
+            if item_kind(item) != LETTER:
+                self.last_own = sequence
+                return
+            sequence -= 1
 
     def last_sequence(self) -> int:
         """Of the last item, or the one before the next if there is none."""
@@ -190,11 +205,13 @@ class Outbox:
         """It waits for a queue of another shard, or for room in one of this."""
         lane = self.lane(target_shard, target_queue)
         lane.items.append(content)
+        if item_kind(content) != LETTER:
+            lane.last_own = lane.last_sequence()
         self.in_lanes += 1
         self.filled[target_queue] = lane
 
     def put_run_in_lane(self, target_shard: int, target_queue: int, contents: list[Message]) -> None:
-        """`put_in_lane` for at least one."""
+        """`put_in_lane` for at least one letter."""
         lane = self.lane(target_shard, target_queue)
         lane.items.extend(contents)
         self.in_lanes += len(contents)

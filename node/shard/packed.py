@@ -40,8 +40,8 @@ _NOTHING: Final[list[Message]] = []
 _NO_COLUMNS: Final[list[object]] = []
 _NO_ORDER: Final = array("Q")
 """That of all pieces of which nobody has asked for it; never changed."""
-_PLACE_BITS: Final = 20
-_PLACE: Final = (1 << _PLACE_BITS) - 1
+_THIN: Final = 4
+"""Of so many messages one is there. Packing anew takes longer than all else where they leave one by one."""
 HELD_PIECES: Final = 16
 """So many pieces, of all lines of a process together, are held as they came until another one comes (`hold`)."""
 _HEAD: Final = struct.Struct("<qB")
@@ -162,6 +162,18 @@ def number_in(column: object, place: int) -> int:
     return least + number
 
 
+class Departures:
+    """What is asked of messages that left for good: in no order their entries, their deadlines, and what their bodies
+    had."""
+
+    __slots__ = ("body_bytes", "deadlines_ms", "indexes")
+
+    def __init__(self) -> None:
+        self.indexes: list[int] = []
+        self.deadlines_ms: list[int] = []
+        self.body_bytes = 0
+
+
 class Packed:
     """Some messages, in order. Their columns are never changed once made; of messages that are held as they came they
     are made when somebody asks.
@@ -172,13 +184,13 @@ class Packed:
     ``size`` were packed, and ``count`` are there: of a stream, and where messages expire anywhere, some may have left
     before those in front of them. Then ``there`` has a 1 for each place in which one still is, and a 0 for the others;
     else it is None. ``order`` has the deadlines and places of those that have a deadline, once that was asked for:
-    the earliest first, of the same deadline in order, so many ms after ``_order_from_ms``, and from ``_due`` on they
-    are there. ``soonest_ms`` is the earliest deadline (RULES X2). ``has_left``: it is in no line any more.
+    the earliest first, of the same deadline in order, so many ms after ``_order_from_ms``, above ``_place_bits`` of
+    the place, and from ``_due`` on they are there (RULES X2). ``has_left``: it is in no line any more.
     """
 
     __slots__ = (
-        "_columns", "_due", "_held", "_most_index", "_order_from_ms", "_with_ttl", "count", "has_left", "order",
-        "queue_ttl_ms", "size", "soonest_ms", "there",
+        "_columns", "_due", "_first_ms", "_held", "_most_index", "_order_from_ms", "_place_bits", "_with_ttl", "count",
+        "has_left", "order", "queue_ttl_ms", "size", "there",
     )  # fmt: skip
 
     def __init__(
@@ -195,8 +207,10 @@ class Packed:
         self.has_left = False
         self.order = _NO_ORDER
         self._order_from_ms = 0
+        self._place_bits = 1
         self._due = 0
-        self.soonest_ms = UNKNOWN
+        self._first_ms = UNKNOWN
+        """The earliest deadline, where that was asked for without the order."""
         self._columns = columns
         self.queue_ttl_ms = queue_ttl_ms
         self.there = there
@@ -335,6 +349,10 @@ class Packed:
             return False
         return self.there is None or self.there[place] != 0
 
+    def has(self, place: int) -> bool:
+        """Whether the one in this place is there still."""
+        return self.there is None or self.there[place] != 0
+
     def leave(self, place: int) -> None:
         """The message in this place, which is there, leaves."""
         if self.there is None:
@@ -342,6 +360,10 @@ class Packed:
         self.there[place] = 0
         self.count -= 1
         self._with_ttl = -1
+
+    def is_thin(self) -> bool:
+        """Whether so many have left that those that are there are worth being packed anew."""
+        return _THIN * self.count <= self.size
 
     def places(self, numbers: list[int]) -> list[int]:
         """In which places those are that have these numbers, from 0 on, among those that are there."""
@@ -360,11 +382,13 @@ class Packed:
         columns = [_column_of_some(column, size, there) for column in self.columns]
         smaller = Packed(self.count, columns, self.queue_ttl_ms)
         if self.order:
-            smaller.soonest_ms = self.soonest_ms
             smaller._order_from_ms = self._order_from_ms
             places = list(accumulate(there, initial=0))
-            smaller.order = array(
-                "Q", [each - (each & _PLACE) + places[each & _PLACE] for each in self.order[self._due :]]
+            bits, smaller_bits = self._place_bits, _bits_for(self.count)
+            mask = (1 << bits) - 1
+            smaller._place_bits = smaller_bits
+            smaller.order = _packed_order(
+                [each >> bits << smaller_bits | places[each & mask] for each in self.order[self._due :]]
             )
         return smaller
 
@@ -376,13 +400,18 @@ class Packed:
         """Deadlines are by this TTL of the queue from now on, -1 for none (RULES T12)."""
         self.queue_ttl_ms = queue_ttl_ms
         self.order = _NO_ORDER
-        self.soonest_ms = UNKNOWN
+        self._first_ms = UNKNOWN
 
     def first_deadline_ms(self) -> int:
         """The earliest deadline of those that are there, -1 if none has one."""
-        if self.soonest_ms == UNKNOWN:
-            self.soonest_ms = min([ms for ms in self._deadlines() if ms >= 0], default=-1)
-        return self.soonest_ms
+        order, due = self.order, self._due
+        if due < len(order):
+            return self._order_from_ms + (order[due] >> self._place_bits)
+        if order:
+            return -1
+        if self._first_ms == UNKNOWN:
+            self._first_ms = min([ms for ms in self._deadlines() if ms >= 0], default=-1)
+        return self._first_ms
 
     def _deadlines(self) -> list[int]:
         """Of those that are there."""
@@ -399,11 +428,14 @@ class Packed:
         from_ms = min([ms for ms in deadlines if ms >= 0], default=0)
         there = self.there
         places: Iterable[int] = range(self.size) if there is None else compress(range(self.size), there)
+        # Few bits: numbers of up to 30 are compared by the machine.
+        bits = _bits_for(self.size)
         order = [
-            ms - from_ms << _PLACE_BITS | place for ms, place in zip(deadlines, places, strict=True) if ms >= 0
+            ms - from_ms << bits | place for ms, place in zip(deadlines, places, strict=True) if ms >= 0
         ]
         order.sort()
-        self.order = array("Q", order)
+        self.order = _packed_order(order)
+        self._place_bits = bits
         self._order_from_ms = from_ms
         self._due = 0
 
@@ -413,29 +445,17 @@ class Packed:
             self._put_in_order()
         if until_ms < self._order_from_ms:
             return 0
-        end = until_ms - self._order_from_ms + 1 << _PLACE_BITS
+        end = until_ms - self._order_from_ms + 1 << self._place_bits
         return bisect_left(self.order, end, self._due) - self._due
 
-    def take_soonest(self, count: int, whole: bool = True) -> list[Message]:
+    def take_soonest(self, count: int) -> list[Message]:
         """The ones with the earliest deadlines, so many, leave: in the order of these, of the same one in their own.
-        There must be so many with one. If not ``whole``, they have their entry, deadline and body's length alone, which
-        is all that anybody asks of what is gone."""
+        There must be so many with one."""
         if not self.order:
             self._put_in_order()
-        order = self.order
-        stop = self._due + count
-        taken = order[self._due : stop]
-        places = [each & _PLACE for each in taken]
-        if whole:
-            messages = self._messages_in(places)
-        else:
-            indexes = numbers_in(self.columns[INDEX], places)
-            body_lengths = numbers_in(self.columns[BODY_LENGTH], places)
-            from_ms = self._order_from_ms
-            messages = [
-                Message(indexes[n], 0, 0, 0, body_lengths[n], 0, from_ms + (each >> _PLACE_BITS), 0)
-                for n, each in enumerate(taken)
-            ]
+        mask = (1 << self._place_bits) - 1
+        places = [each & mask for each in self.order[self._due : self._due + count]]
+        messages = self._messages_in(places)
         if self.there is None:
             self.there = bytearray(b"\1") * self.size
         there = self.there
@@ -443,9 +463,25 @@ class Packed:
             there[place] = 0
         self.count -= count
         self._with_ttl = -1
-        self._due = stop
-        self.soonest_ms = self._order_from_ms + (order[stop] >> _PLACE_BITS) if stop < len(order) else -1
+        self._due += count
         return messages
+
+    def soonest(self, until_ms: int) -> tuple[list[int], list[int]]:
+        """The deadlines and places of those that have one until then, in the order in which they leave."""
+        count = self.due_count(until_ms)
+        taken = self.order[self._due : self._due + count]
+        from_ms, bits = self._order_from_ms, self._place_bits
+        mask = (1 << bits) - 1
+        return [from_ms + (each >> bits) for each in taken], [each & mask for each in taken]
+
+    def first_leaves(self, place: int) -> None:
+        """The one with the earliest deadline, which is in this place, leaves: of `soonest` each in turn."""
+        if self.there is None:
+            self.there = bytearray(b"\1") * self.size
+        self.there[place] = 0
+        self.count -= 1
+        self._due += 1
+        self._with_ttl = -1
 
     def _messages_in(self, places: list[int]) -> list[Message]:
         """Those in these places."""
@@ -499,6 +535,16 @@ class Packed:
             raise ShardError(f"{self.size} messages that nothing tells apart, {most} at most expected")
         for column in self.columns:
             check_column(column, self.size)
+
+
+def _bits_for(size: int) -> int:
+    """So many tell the places of so many messages apart."""
+    return max(1, (size - 1).bit_length())
+
+
+def _packed_order(order: list[int]) -> "array[int]":
+    """An `order`, the highest number last."""
+    return array("I" if not order or order[-1] < 1 << 32 else "Q", order)
 
 
 def pack(messages: list[Message]) -> Packed:

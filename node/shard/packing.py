@@ -31,6 +31,16 @@ def unpack_numbers(data: bytes, position: int, count: int, end: int) -> "array[i
     return numbers
 
 
+def u16_at(data: bytes, position: int) -> int:
+    """The unsigned number of two bytes there. (Compiled, that is quicker than `struct`.)"""
+    return data[position] | data[position + 1] << 8
+
+
+def u32_at(data: bytes, position: int) -> int:
+    """The same of four."""
+    return data[position] | data[position + 1] << 8 | data[position + 2] << 16 | data[position + 3] << 24
+
+
 def pack_signed(numbers: Iterable[int]) -> bytes:
     """Signed 64-bit numbers, eight bytes each. OverflowError when one does not fit."""
     packed = array("q", numbers)

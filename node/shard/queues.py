@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
-from mayfly.cluster.versions import LEVEL_FAILED_DELIVERIES
+from mayfly.cluster.versions import LEVEL_FAILED_DELIVERIES, LEVEL_RETURNS_COUNTED
 from mayfly.node.shard.delivery import catch_up, expiry_is_behind, serve
 from mayfly.node.shard.effects import ConsumerCancelled
 from mayfly.node.shard.errors import ShardError
@@ -220,7 +220,12 @@ def purge_key(state: State, queue_id: int, key: bytes, up_to: int) -> Result:
 
 def not_all_here(state: State, queue: Queue) -> Moved | None:
     """The answer for a queue that has left, or is still arriving: what goes now must be all of it."""
-    return Moved(queue.queue_id, state.shard_id) if queue.is_arriving else moved(queue)
+    return Moved(queue.queue_id, state.shard_id) if is_incomplete(state, queue) else moved(queue)
+
+
+def is_incomplete(state: State, queue: Queue) -> bool:
+    """Whether some of what is in the queue is on its way to it, from another shard or in its lane here."""
+    return queue.is_arriving or (queue.returns and state.level >= LEVEL_RETURNS_COUNTED)
 
 
 def _let_go(state: State, queue: Queue, lines: list[Line]) -> None:
@@ -270,7 +275,7 @@ def expire_queue(state: State, queue_id: int, epoch: int) -> None:
     queue = state.queues.get(queue_id)
     if queue is None or not queue.lease.has_run_out(epoch, queue.expires_ms, state.led_ms):
         return
-    if queue.has_left or queue.is_arriving:
+    if queue.has_left or is_incomplete(state, queue):
         return
     if queue.dead_letters or queue.journals:
         serve(state, queue)
@@ -312,6 +317,8 @@ def remove_queue(state: State, queue: Queue, reason: str) -> None:
     held = Line(state.messages_per_piece)
     held.put_together(messages, deque(), [], 0)
     lines = [held, *[line.leave() for line in queue.lines()], *queue.leave_schedule()]
+    if queue.returns and queue.moving is not None and state.level >= LEVEL_RETURNS_COUNTED:
+        lines.append(queue.moving.late.leave())
     count = sum([line.count() for line in lines])
     if reason == EXPIRED and queue.journals:
         _note_queue(state, queue, count)
@@ -330,6 +337,7 @@ def remove_queue(state: State, queue: Queue, reason: str) -> None:
     queue.redrive = None
     state.note_redrive(queue)
     state.braked.pop(queue_id, None)
+    state.move_numbers.pop(queue_id, None)
     state.queue_changes += 1
     queue.deleted = True
     state.gone_for[reason or DROPPED] += 1

@@ -175,8 +175,9 @@ def _takes(state: State, queue_id: int) -> bool:
 def _move_on(state: State, message: Message, leaving: _Leaving) -> None:
     """Its new content goes to its targets. What it brings of a TTL counts anew there."""
     marked = state.level >= LEVEL_FAILED_DELIVERIES and message.has_failed
-    arrival = (leaving.offset, leaving.key_length, leaving.header_length, leaving.body_length, marked)
-    content = arriving(state, arrival, message.ttl_ms)
+    content = arriving(
+        state, leaving.offset, leaving.key_length, leaving.header_length, leaving.body_length, marked, message.ttl_ms
+    )
     move_content(state, content, leaving.targets_at, leaving.locals_, leaving.remotes, leaving.offset)
     state.release(message.index, 1)
 

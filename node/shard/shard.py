@@ -13,6 +13,7 @@ from typing import Final
 from mayfly.cluster.group.sessions import SessionKey
 from mayfly.cluster.group.state_machine import BadSnapshot, Missed
 from mayfly.cluster.versions import LEVEL_SCHEDULES
+from mayfly.node.limits import MIB
 from mayfly.node.shard import commands, holders, queues, settle
 from mayfly.node.shard.dead_letters import takes_from
 from mayfly.node.shard.delivery import serve
@@ -49,6 +50,10 @@ from mayfly.node.shard.tombstone import Tombstone
 _DUE_AT_ONCE: Final = 0
 QUEUES_PER_STEP: Final = 100
 """Queues that are counted in a step: a fraction of a millisecond."""
+
+MOVES_WITH_MESSAGES: Final = 100_000
+MOVES_WITH_BYTES: Final = 64 * MIB
+"""A queue in which more waits moves only when an operator says so: a shard that is hot is not helped by copying it."""
 
 
 class Shard:
@@ -197,13 +202,12 @@ class Shard:
         self._listeners.clear()
         self._listeners.update(nodes)
 
-    def needs(self, told: object) -> list[int]:
+    def needs(self, told: object, found: list[int]) -> None:
         """See `StateMachine.needs`."""
         if isinstance(told, Deliver):
-            return [message.index for message in told.messages]
-        if isinstance(told, GetResult) and told.message is not None:
-            return [told.message.index]
-        return []
+            found += [message.index for message in told.messages]
+        elif isinstance(told, GetResult) and told.message is not None:
+            found.append(told.message.index)
 
     def take_effects(self) -> list[Deliver | ConsumerCancelled | ConsumerMoved]:
         """``Deliver``, ``ConsumerCancelled`` and ``ConsumerMoved`` for consumers of the nodes that listen since the
@@ -326,6 +330,22 @@ class Shard:
         what load the shard is."""
         return self._state.applied_messages, self._state.applied_bytes
 
+    def queue_works(self) -> Iterator[tuple[int, int, int, bool]]:
+        """Of each queue its id, how many messages were put into it, how many
+        bytes one of those in it has (0: none is), and whether it may move without being asked. The shard may be changed
+        between two of them."""
+        for queue in list(self._state.queues.values()):
+            waiting, size_bytes = queue.waiting_count(), queue.waiting_bytes()
+            messages = waiting + queue.held_count
+            may_move = (
+                waiting <= MOVES_WITH_MESSAGES
+                and size_bytes <= MOVES_WITH_BYTES
+                and queue.stream is None
+                and not queue.is_redriven
+                and not queue.is_between_shards
+            )
+            yield queue.queue_id, queue.enqueued, (size_bytes + queue.held_bytes) // max(1, messages), may_move
+
     @property
     def level(self) -> int:
         """The feature level that the shard was told last: what its log means from there on."""
@@ -436,6 +456,11 @@ class Shard:
         if queue is None:
             return -1
         return -1 if queue.follows_another(source) else queue.received.get(source, 0)
+
+    def move_number(self, queue_id: int) -> int:
+        """That of the last move of a queue, to here or from here; 0 if there was none, or it had none (below
+        LEVEL_NUMBERED_MOVES)."""
+        return self._state.move_numbers.get(queue_id, 0)
 
     def move_in(self, queue_id: int) -> bytes:
         """The MOVE_IN of a queue that has left, for its new shard."""

@@ -62,6 +62,9 @@ class State:
     ``pause_from_ms`` and ``pause_until_ms``: shard time at which the shard had no leader, last (RULES S6): behind the
     one and up to the other.
 
+    ``move_numbers``: by queue, the number of its last move, of those that have come here or left with one
+    (LEVEL_NUMBERED_MOVES).
+
     ``undecided``: by queue and digest, the messages that recur and wait for the leader to say when
     (`node.shard.recurring`).
 
@@ -105,6 +108,7 @@ class State:
         "message_timers",
         "messages_per_piece",
         "missing_targets",
+        "move_numbers",
         "next_order",
         "orphans",
         "outbox",
@@ -167,6 +171,7 @@ class State:
         self.queue_expired = 0
         self.pause_from_ms = 0
         self.pause_until_ms = 0
+        self.move_numbers: dict[int, int] = {}
         # Derived.
         self.undecided: dict[int, dict[bytes, Message]] = {}
         self.sessions: dict[tuple[int, int], dict[tuple[int, int], Holder]] = {}

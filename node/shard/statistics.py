@@ -32,16 +32,22 @@ class QueueStatistics(Counts):
         self.ready_bytes = queue.ready_bytes
         self.scheduled = queue.scheduled_count()
         self.scheduled_bytes = queue.waiting_bytes() - queue.ready_bytes
-        due_ms = -1 if queue.schedule is None else queue.schedule.next_due_ms()
-        self.next_due_ms = due_ms if due_ms < UNDECIDED_MS else -1
+        self.next_due_ms = next_due_ms(queue)
         self.unacknowledged = queue.held_count
         self.unacknowledged_bytes = queue.held_bytes
         self.consumers = queue.consumers.count
 
 
+def next_due_ms(queue: Queue) -> int:
+    """The shard time at which the first of what is scheduled in the queue is due; -1 for none."""
+    due_ms = -1 if queue.schedule is None else queue.schedule.next_due_ms()
+    return due_ms if due_ms < UNDECIDED_MS else -1
+
+
 class ShardStatistics(Counts):
     """The whole shard now, and its totals since it was created: those of deleted queues are in them.
 
+    ``next_due_ms`` as of a queue: the first of all its queues.
     ``outbox`` counts deaths without a decision and lane items; ``routed``, ``settled``, ``lost``, ``journaled`` and
     ``dropped_*`` are explained at ``Outbox``. ``missing_targets``: publishes to a queue that was gone.
     ``transfers_lost``: dead letters that came for a queue that was gone, or for a mirror. ``refused_*``: commands after
@@ -69,6 +75,7 @@ class ShardStatistics(Counts):
         "lost",
         "message_timers",
         "missing_targets",
+        "next_due_ms",
         "orphans",
         "outbox",
         "parked",
@@ -139,6 +146,7 @@ class ShardStatistics(Counts):
         self.ready_bytes = 0
         self.scheduled = 0
         self.scheduled_bytes = 0
+        self.next_due_ms = -1
         self.stream_expiring = 0
         self.stream_keys = 0
         self.stream_markers = 0
@@ -158,6 +166,9 @@ class ShardStatistics(Counts):
         self.ready_bytes += queue.ready_bytes
         self.scheduled += queue.scheduled_count()
         self.scheduled_bytes += queue.waiting_bytes() - queue.ready_bytes
+        due_ms = next_due_ms(queue)
+        if due_ms >= 0 and not 0 <= self.next_due_ms <= due_ms:
+            self.next_due_ms = due_ms
         stream = queue.stream
         if stream is not None:
             self.stream_expiring += stream.expiry.count - stream.outdated

@@ -8,12 +8,12 @@ own time is up (`node.shard.stream_expiry`).
 from typing import Final
 
 from mayfly.node.shard.consumers import Holder
-from mayfly.node.shard.deadlines import Deadlines, key_of
+from mayfly.node.shard.deadlines import Deadlines, Near, key_of
 from mayfly.node.shard.line import Line
 from mayfly.node.shard.message import NO_TTL, Message, is_own_ttl, mark_of
 from mayfly.node.shard.said_ttls import said_ttl_ms
 from mayfly.node.shard.stream_keys import StreamKeys
-from mayfly.node.shard.stream_line import Unpacked, last_offset, read, since
+from mayfly.node.shard.stream_line import Leaving, Unpacked, last_offset, read, since
 from mayfly.node.shard.timers import NEVER
 
 # From where a consumer begins.
@@ -69,8 +69,8 @@ class Stream:
     """
 
     __slots__ = (
-        "aged_offset", "expiry", "filters", "honours_ttls", "idle", "is_mirror", "keys", "marker_ttl_ms", "markers",
-        "next_offset", "outdated", "places", "swept", "unpacked", "woken_offset",
+        "_leaving", "_near", "aged_offset", "expiry", "filters", "honours_ttls", "idle", "is_mirror", "keys",
+        "marker_ttl_ms", "markers", "next_offset", "outdated", "places", "swept", "unpacked", "woken_offset",
     )  # fmt: skip
 
     def __init__(self, piece: int, has_keys: bool = False, marker_ttl_ms: int = NO_TTL) -> None:
@@ -90,6 +90,8 @@ class Stream:
         self.is_mirror = False
         self.keys: StreamKeys | None = StreamKeys() if has_keys or marker_ttl_ms >= 0 else None
         self.unpacked = Unpacked()
+        self._near: Near | None = None
+        self._leaving: Leaving | None = None
 
     def placed(
         self, content: Message, enqueued_ms: int, deadline_ms: int, ttl_ms: int = NO_TTL, key: bytes = b"",
@@ -158,6 +160,18 @@ class Stream:
             if aging is not None and (due_ms == NEVER or aging.enqueued_ms + age_ms < due_ms):
                 return aging.enqueued_ms + age_ms
         return due_ms
+
+    def leaving_of(self, line: Line, near: Near) -> Leaving:
+        """The messages of these deadlines; they are looked up once."""
+        leaving = self._leaving
+        if leaving is None or self._near is not near:
+            self._near = near
+            self._leaving = leaving = Leaving(line, self.unpacked, near.offsets)
+        return leaving
+
+    def nothing_near(self) -> None:
+        """All that was looked up together has left."""
+        self._near = self._leaving = None
 
     def forget(self, holder: Holder) -> None:
         """The consumer is detached."""

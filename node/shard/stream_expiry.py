@@ -8,7 +8,7 @@ the place of the last message of a routing key, at the end of the stream, in the
 
 from typing import Final
 
-from mayfly.node.shard.deadlines import deadline_of, offset_of
+from mayfly.node.shard.deadlines import Near, Taken, deadline_of, offset_of
 from mayfly.node.shard.dialect import NEVER_TTL, queue_ttl_of
 from mayfly.node.shard.message import MAX_AGE, NO_MARKER, NO_TTL, Message, is_own_ttl
 from mayfly.node.shard.queue import Queue
@@ -38,11 +38,11 @@ def expire(state: State, queue: Queue) -> None:
 def _expire_late(state: State, queue: Queue, stream: Stream) -> None:
     """What has passed its own deadline leaves, in the order of these."""
     late = stream.expiry.take(state.time_ms, state.expiry_budget)
-    state.expiry_budget -= len(late)
+    state.expiry_budget -= late.count()
     if stream.keys is None:
         _expire_together(state, queue, stream, late)
         return
-    for key in late:
+    for key in late.in_order():
         message = remove(queue.ready, stream.unpacked, offset_of(key))
         if message is None:
             stream.outdated -= 1
@@ -50,30 +50,69 @@ def _expire_late(state: State, queue: Queue, stream: Stream) -> None:
             _expired(state, queue, stream, message, deadline_of(key))
 
 
-def _expire_together(state: State, queue: Queue, stream: Stream, late: list[int]) -> None:
+def _expire_together(state: State, queue: Queue, stream: Stream, late: Taken) -> None:
     """The same where there are no keys, so that nothing is to be known of any message but what it holds."""
-    leaving = Leaving(queue.ready, stream.unpacked, [offset_of(key) for key in late])
-    queue.ready_bytes -= leaving.body_bytes
-    lag = state.expiry_lag
-    time_ms = state.time_ms
-    gone = 0
-    run = 0
-    run_index = GONE
-    for key, index in zip(late, leaving.indexes, strict=True):
+    dying = _Dying(state, queue)
+    start = late.start
+    if late.others:
+        others = Leaving(queue.ready, stream.unpacked, [offset_of(key) for key in late.others])
+        for number in range(len(late.others)):
+            stop = late.before[number]
+            if start < stop:
+                dying.near(stream, late.near, start, stop)
+                start = stop
+            dying.one(others.leave(number), deadline_of(late.others[number]))
+        queue.ready_bytes -= others.body_bytes
+    if start < late.stop:
+        dying.near(stream, late.near, start, late.stop)
+    dying.end()
+    if late.stop == len(late.near.offsets):
+        stream.nothing_near()
+    queue.expired += late.count() - dying.gone
+    stream.outdated -= dying.gone
+
+
+class _Dying:
+    """Messages that die one after the other, those of one entry counted off together; so many were ``gone``."""
+
+    __slots__ = ("_index", "_queue", "_run", "_state", "gone")
+
+    def __init__(self, state: State, queue: Queue) -> None:
+        self._state = state
+        self._queue = queue
+        self._index = GONE
+        self._run = 0
+        self.gone = 0
+
+    def near(self, stream: Stream, near: Near, start: int, stop: int) -> None:
+        """Those from one of these places of what is near to the other."""
+        leaving = stream.leaving_of(self._queue.ready, near)
+        bytes_before = leaving.body_bytes
+        deadlines_ms = [near.deadlines_ms[place] for place in range(start, stop) if self._one(leaving.leave(place))]
+        self._queue.ready_bytes -= leaving.body_bytes - bytes_before
+        self._state.expiry_lag.observe_all(self._state.time_ms, deadlines_ms)
+
+    def one(self, index: int, deadline_ms: int) -> None:
+        """The message with this deadline has left; its content is in that entry, or it is GONE."""
+        if self._one(index):
+            self._state.expiry_lag.observe(self._state.time_ms - deadline_ms)
+
+    def _one(self, index: int) -> bool:
+        """The same, but for its lag; whether there was a message."""
         if index == GONE:
-            gone += 1
-            continue
-        lag.observe(time_ms - deadline_of(key))
-        if index != run_index:
-            if run:
-                state.release(run_index, run)
-            run = 0
-            run_index = index
-        run += 1
-    if run:
-        state.release(run_index, run)
-    queue.expired += len(late) - gone
-    stream.outdated -= gone
+            self.gone += 1
+            return False
+        if index != self._index:
+            self.end()
+            self._index = index
+        self._run += 1
+        return True
+
+    def end(self) -> None:
+        """No more of this entry."""
+        if self._run:
+            self._state.release(self._index, self._run)
+            self._run = 0
 
 
 def _expire_old(state: State, queue: Queue, stream: Stream, age_ms: int) -> None:

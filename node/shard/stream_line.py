@@ -47,7 +47,8 @@ class Unpacked:
 
     def forget(self, piece: Packed) -> None:
         """It is another by now."""
-        self._messages.pop(piece, None)
+        if self._messages:
+            self._messages.pop(piece, None)
 
     def clear(self) -> None:
         """All of them are."""
@@ -187,27 +188,28 @@ def _tidy(line: Line, unpacked: Unpacked, number: int) -> None:
 
 
 class Leaving:
-    """Messages that leave a line together, by their offsets: the same becomes of the line as if `remove` were called
-    for one after the other. ``indexes``: the entry of each, GONE for those that were not there; ``body_bytes`` of all.
+    """Messages that leave a line soon, by their offsets, looked up together: one after the other they `leave` it, now
+    or in later entries, and the same becomes of the line as of a `remove` of each.
 
-    What stands packed is found piece by piece: the columns of a piece are read once for all of its messages.
+    What stands packed is found piece by piece: the columns of a piece are read once for all of its messages. A piece is
+    never changed but for what has left, so what it says of a message stays right as long as it is in the line.
     """
 
-    __slots__ = ("_lengths", "_line", "_pieces", "_places", "_unpacked", "body_bytes", "indexes")
+    __slots__ = ("_indexes", "_lengths", "_line", "_offsets", "_pieces", "_places", "_unpacked", "body_bytes")
 
     def __init__(self, line: Line, unpacked: Unpacked, offsets: list[int]) -> None:
         self._line = line
         self._unpacked = unpacked
         count = len(offsets)
+        self._offsets = offsets
         self._pieces: list[Packed | None] = [None] * count
-        self._places = [0] * count
-        self.indexes = [GONE] * count
+        self._places = [_NOWHERE] * count
+        self._indexes = [GONE] * count
         self._lengths = [0] * count
         self.body_bytes = 0
+        """Of all that have left."""
         if line.packed_count:
             self._find(offsets)
-        for number in range(count):
-            self._remove(number, offsets[number])
 
     def _find(self, offsets: list[int]) -> None:
         """In which pieces these are, and what they say."""
@@ -229,9 +231,7 @@ class Leaving:
                     found.append(number)
         for at, numbers in by_piece.items():
             if len(numbers) >= _READ_AT_ONCE:
-                piece = _piece(line, at)
-                self._unpacked.forget(piece)
-                self._read(piece, numbers, offsets)
+                self._read(_piece(line, at), numbers, offsets)
 
     def _read(self, piece: Packed, numbers: list[int], offsets: list[int]) -> None:
         columns = piece.columns
@@ -239,43 +239,43 @@ class Leaving:
         first, above_first = raw_column(columns[STREAM_OFFSET], size)
         least_index, above_index = raw_column(columns[INDEX], size)
         least_length, above_length = raw_column(columns[BODY_LENGTH], size)
-        there = piece.there
         for number in numbers:
             self._pieces[number] = piece
             above = offsets[number] - first
             place = 0
             if above < 0:
-                place = _NOWHERE
-            elif above_first is not None:
+                continue
+            if above_first is not None:
                 # Without a gap before it the place is known.
                 place = above if above < size and above_first[above] == above else bisect_left(above_first, above)
                 if above_first[place] != above:
-                    place = _NOWHERE
+                    continue
             elif above:
-                place = _NOWHERE
-            if place >= 0 and there is not None and not there[place]:
-                place = _NOWHERE
+                continue
             self._places[number] = place
-            if place >= 0:
-                self.indexes[number] = least_index if above_index is None else least_index + above_index[place]
-                self._lengths[number] = least_length if above_length is None else least_length + above_length[place]
+            self._indexes[number] = least_index if above_index is None else least_index + above_index[place]
+            self._lengths[number] = least_length if above_length is None else least_length + above_length[place]
 
-    def _remove(self, number: int, offset: int) -> None:
+    def leave(self, number: int) -> int:
+        """The one with this number leaves; its entry, or GONE if it is not there."""
         piece = self._pieces[number]
         if piece is None or piece.has_left:
             # It is not packed, or not there any more: others that left before have made the piece another.
-            message = remove(self._line, self._unpacked, offset)
-            self.indexes[number] = GONE if message is None else message.index
-            self.body_bytes += 0 if message is None else message.body_length
-            return
+            message = remove(self._line, self._unpacked, self._offsets[number])
+            if message is None:
+                return GONE
+            self.body_bytes += message.body_length
+            return message.index
         place = self._places[number]
-        if place < 0:
-            return
+        if place < 0 or not piece.has(place):
+            return GONE
+        self._unpacked.forget(piece)
         piece.leave(place)
         self._line.packed_count -= 1
         self.body_bytes += self._lengths[number]
         if 2 * piece.count <= piece.size:
-            _tidy(self._line, self._unpacked, _number_from(self._line, offset))
+            _tidy(self._line, self._unpacked, _number_from(self._line, self._offsets[number]))
+        return self._indexes[number]
 
 
 def _join(line: Line, unpacked: Unpacked, number: int) -> None:

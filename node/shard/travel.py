@@ -5,7 +5,7 @@
                of a stream
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 
 from mayfly.cluster.group.fed_entry import Payloads
@@ -53,20 +53,27 @@ class Packer:
     """Answers and messages for one other node; contents gather until `take`."""
 
     def __init__(
-        self, payloads: Payloads, header_of: Callable[[Message, bytes], bytes] | None = None, tells_marks: bool = False
+        self,
+        payloads: Payloads,
+        header_of: Callable[[Message, bytes], bytes] | None = None,
+        tells_marks: Callable[[], bool] | None = None,
     ) -> None:
         """`payloads` are those that messages refer to. `header_of` makes the header of a marker of a stream, which has
-        none in the log. `tells_marks`: the other node knows that there may be a mark."""
+        none in the log. `tells_marks`: whether the other node knows that there may be a mark."""
         self._payloads = payloads
         self._header_of = header_of
         self._tells_marks = tells_marks
         self._contents: list[bytes | memoryview] = []
         self.size_bytes: int = 0
         """Of the contents that have gathered."""
+        self._index: int = -1
+        self._payload: bytes = b""
+        """Of the message before: those of one entry come one after the other."""
 
     def take(self) -> list[bytes | memoryview]:
         """The contents since the last time: what was packed refers to them joined."""
         contents, self._contents, self.size_bytes = self._contents, [], 0
+        self._index, self._payload = -1, b""
         return contents
 
     def message(self, message: Message) -> list[int]:
@@ -78,7 +85,9 @@ class Packer:
         if length > LARGE_BODY_BYTES:
             self._contents += self._payloads.views(message.index, message.offset, length)
         else:
-            self._contents.append(self._payloads.data(message.index)[message.offset : message.offset + length])
+            if message.index != self._index:
+                self._index, self._payload = message.index, self._payloads.data(message.index)
+            self._contents.append(self._payload[message.offset : message.offset + length])
         self.size_bytes += length
         return [
             offset, message.key_length, message.header_length, message.body_length, message.enqueued_ms,
@@ -95,7 +104,7 @@ class Packer:
             offset, message.key_length, len(header), 0, message.enqueued_ms, message.deadline_ms,
             message.acquired_count, message.ttl_ms, message.delivery_count,
         ]  # fmt: skip
-        return [*fields, message.priority] if self._tells_marks else fields
+        return [*fields, message.priority] if self._tells_marks is not None and self._tells_marks() else fields
 
     def result(self, result: object) -> list[object]:
         """An answer."""
@@ -142,19 +151,19 @@ class Unpacker:
         self._base = base
         self._index = index
 
-    def message(self, fields: Sequence[int]) -> Message:
-        """Raises MalformedTravel, TypeError or ValueError."""
-        offset, key, header, body, enqueued_ms, deadline_ms, acquired, ttl_ms, delivered, *mark = fields
+    def message(self, fields: list[int]) -> Message:
+        """Raises MalformedTravel, TypeError, ValueError or IndexError."""
+        offset, key, header, body = fields[0], fields[1], fields[2], fields[3]
         start = self._base + offset
-        if min(offset, key, header, body) < 0 or start + key + header + body > len(self._payload):
+        if offset < 0 or key < 0 or header < 0 or body < 0 or start + key + header + body > len(self._payload):
             raise MalformedTravel("a message reaches past its payload")
         return Message(
-            self._index, start, key, header, body, enqueued_ms, deadline_ms, delivered, ttl_ms,
-            mark[0] if mark else 0, acquired,
+            self._index, start, key, header, body, fields[4], fields[5], fields[8], fields[7],
+            fields[9] if len(fields) > 9 else 0, fields[6],
         )
 
-    def result(self, item: Sequence[Any]) -> object:
-        """What `Packer.result` made. Raises what `message` does, and IndexError."""
+    def result(self, item: list[Any]) -> object:
+        """What `Packer.result` made. Raises what `message` does."""
         kind = item[0]
         if kind == _STORED:
             return None

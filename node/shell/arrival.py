@@ -94,17 +94,17 @@ def start_text(starts: int) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(starts + BEGINNING_OF_2026_S))
 
 
-def next_start(record: OwnRecord) -> tuple[int, int]:
-    """Count the starts of processes on the data: (the count at the start before, the count now).
+def next_start(record: OwnRecord) -> tuple[tuple[int, ...], int]:
+    """Count the starts of processes on the data: (the counts at the last ones before, the count now).
 
     The count never falls behind the seconds since 2026 (30 bits are meant for it), so that a node that comes
     back without its data does not take the name of a session that it had before: it would take the end of old
     batches for that of new ones.
     """
-    previous = record.starts()
-    starts = max(previous + 1, int(time.time()) - BEGINNING_OF_2026_S)
+    earlier = record.earlier_starts()
+    starts = max(record.starts() + 1, int(time.time()) - BEGINNING_OF_2026_S)
     record.keep_starts(starts)
-    return previous, starts
+    return earlier, starts
 
 
 def founders(settings: NodeSettings, identity: Identity) -> list[tuple[int, str, str]]:

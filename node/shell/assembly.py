@@ -46,6 +46,7 @@ from mayfly.node.shell.pages import Pages
 from mayfly.node.shell.process_memory import MemoryWatch, limit_bytes
 from mayfly.node.shell.resource_watch import ResourceWatch
 from mayfly.node.shell.tasks import Tasks
+from mayfly.node.shell.tick_times import TickTimes
 from mayfly.node.shell.upstream_links import UpstreamLinks
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def assemble(
 
     cluster = ClusterControl(engine, opened.identity.cluster, pump)
     membership = MembershipShell(
-        engine, opened.identity, cluster, ending.send_away, opened.members.stores,
+        engine, opened.identity, cluster, ending.send_away, opened.members,
         lambda: ending.unproven and engine.membership.version == 0 and engine.untouched,
     )  # fmt: skip
 
@@ -126,7 +127,9 @@ def assemble(
         transport = _make_transport(settings, opened, drive, membership, known)
         return Outlets(LogWriter(opened.store, loop, drive.written), transport, listener)
 
-    drive = Drive(loop, engine, clock, ending, settings.tick_ms, make_outlets)
+    draw = random.SystemRandom().randrange
+    ticks = TickTimes(settings.tick_ms, engine.host.settings.group.heartbeat_ticks, draw)
+    drive = Drive(loop, engine, clock, ending, ticks, make_outlets)
     writer, transport, listener = drive.writer, drive.transport, drive.listener
 
     async def end_writer() -> None:
@@ -142,7 +145,7 @@ def assemble(
     upstreams = UpstreamLinks(
         engine.upstreams, _upstreams(settings.upstreams_file), drive.feed, tasks.begin, clock.now_ms
     )
-    watch = ResourceWatch(engine, opened.store, memory, settings, drive.feed)
+    watch = ResourceWatch(engine, opened.store, memory, settings, drive.feed, drive.pause)
     certificates = _make_certificates(settings, transport, tls, http_tls, tokens)
 
     def renew_password(command: UpgradePassword) -> None:
@@ -277,7 +280,7 @@ def _make_transport(
     peers = {id: address for id, (_, address) in members if id != identity.node and address}
     local = LocalPeer(
         identity.node, opened.name, identity.cluster, identity.store, opened.starts,
-        str(settings.reachable_peer_address), opened.previous,
+        str(settings.reachable_peer_address), opened.earlier_starts,
     )  # fmt: skip
     frames = settings.frames_listen_address
     own = TransportSettings(

@@ -20,6 +20,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from mayfly.cluster.log.batch import LogStore
 from mayfly.cluster.store.folder import DAMAGED_FILE, sync_folder
 from mayfly.node.membership.identity import Identity, KnownMembers, decode_identity, decode_members
@@ -168,6 +170,8 @@ _STORE: Final = "store"
 _STARTS: Final = "starts"
 _LEVEL: Final = "level"
 _UNPROVEN: Final = "unproven"
+_EARLIER_STARTS: Final = "earlier_starts"
+_STARTS_KEPT: Final = 100
 
 GetMeta = Callable[[str], bytes | None]
 """As `LogStore.get_meta`."""
@@ -225,8 +229,19 @@ class OwnRecord:
         """The count at the last start; 0 before the first."""
         return int(self._store.get_meta(_STARTS) or b"0")
 
+    def earlier_starts(self) -> tuple[int, ...]:
+        """The counts at the last starts, the oldest first. Those who know of one that lies between them and is none of
+        them know that the data was put back to an earlier time, however often it was started since."""
+        starts = self.starts()
+        stored = self._store.get_meta(_EARLIER_STARTS)
+        earlier = tuple(msgspec.json.decode(stored, type=list[int])) if stored else ()
+        # An earlier version counts its starts, and keeps no others.
+        return earlier if earlier[-1:] == (starts,) else (starts,) if starts else ()
+
     def keep_starts(self, starts: int) -> None:
         """The count at this start."""
+        kept = (*self.earlier_starts(), starts)[-_STARTS_KEPT:]
+        self._store.put_meta(_EARLIER_STARTS, msgspec.json.encode(kept))
         self._store.put_meta(_STARTS, str(starts).encode())
 
     def level(self) -> int | None:

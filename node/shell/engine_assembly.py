@@ -73,7 +73,10 @@ def make_engine(
         members.version,
         failure_domain(settings.failure_domain, socket.gethostname()),
         levels,
-        PlanSettings(settings.replace_after_ms, settings.shards_per_node, settings.balance_by_load),
+        PlanSettings(
+            settings.replace_after_ms, settings.shards_per_node, settings.balance_by_load,
+            moves_queues=settings.move_hot_queues,
+        ),
     )
     engine = EngineSettings(
         name, identity.shards, settings.expiry_tick_ms, addresses, lambda: Catalog(identity.shards), membership

@@ -41,7 +41,7 @@ class Following:
         self._tasks = tasks
         self._leaving = leaving
         self._level_limit = level_limit
-        self._known = KnownMembers(0, {})
+        self._known = record.members() or KnownMembers(0, {})
         """The members when they changed last."""
         self._one_change = asyncio.Lock()
         self._one_level = asyncio.Lock()
@@ -60,7 +60,10 @@ class Following:
         present = members.with_replicas()
         known = {record.id: (record.name, record.address) for record in present}
         stores = {record.id: record.store for record in present if record.store}
-        self._known = KnownMembers(members.version, known, stores)
+        # While it catches up the catalog has starts that are earlier than those that were known before.
+        known_starts, starts = self._known.starts, self._engine.membership.starts
+        latest = {id: max(known_starts.get(id, 0), starts.get(id, 0)) for id in known}
+        self._known = KnownMembers(members.version, known, stores, latest)
         self._tasks.begin(self._follow_members())
 
     async def _follow_members(self) -> None:

@@ -108,15 +108,10 @@ class AmqpListener:
         self._protocols: set[ClientProtocol] = set()
         self._dirty: list[ClientProtocol] = []
         self._ticker: asyncio.Handle | None = None
+        """While there are clients."""
         self._passwords = ThreadPoolExecutor(_PASSWORD_THREADS, thread_name_prefix="password")
         self._refused = 0
         self._emptied: asyncio.Event | None = None
-
-    async def start(self) -> None:
-        """Listen.  Raises OSError if the address cannot be had."""
-        await self.start_listening()
-        loop = asyncio.get_running_loop()
-        self._ticker = loop.call_later(_TICK_SECONDS, self._tick, loop)
 
     async def start_listening(self) -> None:
         """Take clients (again).  Raises OSError, and takes none, if an address cannot be had."""
@@ -181,6 +176,9 @@ class AmqpListener:
             self._count_refused(False)
         self._acceptor.came_in(protocol)
         self._protocols.add(protocol)
+        if self._ticker is None:
+            loop = asyncio.get_running_loop()
+            self._ticker = loop.call_later(_TICK_SECONDS, self._tick, loop)
 
     @property
     def is_full(self) -> bool:
@@ -236,8 +234,10 @@ class AmqpListener:
                 protocol.failed()
         if ticked == _TICKED_AT_ONCE:
             self._ticker = loop.call_soon(self._tick_some, loop, protocols)
-        else:
+        elif self._protocols:
             self._ticker = loop.call_later(_TICK_SECONDS, self._tick, loop)
+        else:
+            self._ticker = None
 
 
 class ClientProtocol(asyncio.Protocol):

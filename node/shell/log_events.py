@@ -73,6 +73,9 @@ _EVENTS: Final = {
     "node %d (%s) at %s is new here": "cluster.member_is_new node name address",
     "%s (node %d) is there again, and may vote": "cluster.member_back name node",
     "%s (node %d) has been silent for %d s: others are to vote in its place": "cluster.member_away name node seconds",
+    "queue %s of vhost %s moves from shard %d (%d thousandths of a core), which is hot, to shard %d (%d)": (
+        "cluster.queue_moves name vhost shard load to_shard to_load"
+    ),
     "group %d is left alone: most of its voters are away": "cluster.group_left_alone group",
     "the cluster is at feature level %d%s": "cluster.level level held_back",
     "the feature level was not noted for the next start: %s": "cluster.level_not_noted error",

@@ -1,7 +1,7 @@
 """The part of a running node's shell that is about membership: who is let in."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 
 import grpc
 
@@ -12,7 +12,7 @@ from mayfly.node.catalog import AddMember, MemberAdded, Refusal, RemoveMember
 from mayfly.node.catalog.members import STILL_THERE
 from mayfly.node.engine.engine import Engine
 from mayfly.node.membership.forming import FOREIGN, FORMING, TAKEN, UNSURE, AbandonedPlaces, stance_towards
-from mayfly.node.membership.identity import Identity
+from mayfly.node.membership.identity import Identity, KnownMembers
 from mayfly.node.numbers import CATALOG_GROUP, STARTS_SHIFT
 from mayfly.node.operating.cluster_control import ClusterControl
 from mayfly.node.settings import is_any_host
@@ -27,11 +27,11 @@ class MembershipShell:
 
     def __init__(
         self, engine: Engine, identity: Identity, cluster: ClusterControl, fail: Callable[[str, bool], None],
-        known_stores: Mapping[int, str], is_empty: Callable[[], bool],
+        known: KnownMembers, is_empty: Callable[[], bool],
     ) -> None:
-        """`known_stores` says what the data of members was called when this node last heard of it; `fail(why, removed)`
-        is told when others send it away; `is_empty` says whether its own data has never been a cluster's."""
-        self._known_stores = known_stores
+        """`known` are the members as this node last heard of them before it started; `fail(why, removed)` is told when
+        others send it away; `is_empty` says whether its own data has never been a cluster's."""
+        self._known = known
         self._abandoned = AbandonedPlaces()
         self._is_empty = is_empty
         self._engine = engine
@@ -39,11 +39,11 @@ class MembershipShell:
         self._cluster = cluster
         self._fail = fail
 
-    def objection(self, node_id: int, store: str, starts: int, previous: int) -> Objection | None:
+    def objection(self, node_id: int, store: str, starts: int, earlier_starts: Sequence[int]) -> Objection | None:
         """See `Admission.objection`."""
         catalog = self._engine.catalog
         member = catalog.members.get(node_id)
-        named = (member.store if member is not None else "") or self._known_stores.get(node_id, "")
+        named = (member.store if member is not None else "") or self._known.stores.get(node_id, "")
         who = f"node {node_id} ({member.name})" if member is not None else f"node {node_id}"
         anew = "to come back, it joins as a new member with an empty data folder"
         if member is not None and member.state == "removed":
@@ -51,11 +51,18 @@ class MembershipShell:
         if store and named and store != named:
             text = f"{who} comes back with other data than it had: remove it from the cluster first; {anew}"
             return Objection(grpc.StatusCode.DATA_LOSS, text)
-        known = catalog.node(node_id)
-        last_known = 0 if known is None else known.incarnation >> STARTS_SHIFT
-        if starts not in (0, last_known) and previous < last_known:
+        applied = catalog.node(node_id)
+        # A majority of older copies is not to be heard out: here the last start was known before it agreed on less.
+        last_known = max(
+            0 if applied is None else applied.incarnation >> STARTS_SHIFT, self._known.starts.get(node_id, 0)
+        )
+        before = max((start for start in earlier_starts if start < last_known), default=0)
+        if (
+            starts not in (0, last_known) and last_known not in earlier_starts and last_known
+            and (before or not earlier_starts)
+        ):
             text = (
-                f"{who} comes back with data of an earlier time: it knows of a start at {start_text(previous)}, node "
+                f"{who} comes back with data of an earlier time: it knows of a start at {start_text(before)}, node "
                 f"{self._identity.node} of one at {start_text(last_known)}. If copies were put back: all "
                 "nodes need copies of the same stop, or one new cluster is made of all copies with mayfly restore. "
                 f"Else remove it from the cluster first; {anew}"
@@ -131,7 +138,7 @@ class MembershipShell:
         if not members.founded:
             return self._not_yet("this node does not know its cluster yet", UNSURE)
         record = members.get(request.founder)
-        named = (record.store if record is not None else "") or self._known_stores.get(request.founder, "")
+        named = (record.store if record is not None else "") or self._known.stores.get(request.founder, "")
         present = record is not None and record.state != "removed"
         started = self._engine.catalog.node(request.founder) is not None
         stance = stance_towards(request.store, named, started, present, led)

@@ -45,8 +45,8 @@ class OpenedNode:
     """As it knew them when it started."""
     starts: int
     """The count of its starts now."""
-    previous: int
-    """The count at the start before."""
+    earlier_starts: tuple[int, ...]
+    """The counts at the last starts before, the oldest first."""
     engine: Engine
     ahead: KeptAhead
     own_token: OwnToken | None
@@ -70,7 +70,7 @@ async def open_node(
     try:
         identity, members = await establish_identity(settings, record, known)
         ending.unproven = record.is_unproven()
-        previous, starts = next_start(record)
+        earlier_starts, starts = next_start(record)
         stored = await loop.run_in_executor(None, store.load)
         if not any(group.damage for group in stored.values()):
             await loop.run_in_executor(None, forget_damaged_file, settings)
@@ -84,7 +84,7 @@ async def open_node(
     except CorruptStore as error:
         raise StoreDamaged(f"the data in {settings.data_dir} is damaged: {error}") from error
     own_token = await loop.run_in_executor(None, _own_token, settings)
-    return OpenedNode(store, record, clock, identity, name, members, starts, previous, engine, ahead, own_token)
+    return OpenedNode(store, record, clock, identity, name, members, starts, earlier_starts, engine, ahead, own_token)
 
 
 def _open_store(settings: NodeSettings) -> WriteAheadStore:

@@ -20,9 +20,11 @@ from mayfly.node.shell.arrival import NodeRefused
 from mayfly.node.shell.assembly import Node, assemble
 from mayfly.node.shell.certificates_watch import check_files
 from mayfly.node.shell.ending import Ending
+from mayfly.node.shell.library_pages import let_go_of_libraries
 from mayfly.node.shell.open_files import allowed_files, share_out
 from mayfly.node.shell.opening import open_node
 from mayfly.node.shell.peer_protection import cluster_secrets, peer_warnings
+from mayfly.node.shell.process_memory import give_back
 
 log = logging.getLogger("mayfly.node")
 
@@ -75,6 +77,9 @@ class NodeProcess:
         await self._serve(node)
         gc.collect()
         gc.freeze()
+        # What the start needed, and nobody will for long.
+        give_back()
+        let_go_of_libraries()
         return node
 
     async def _serve(self, node: Node) -> None:
@@ -101,7 +106,7 @@ class NodeProcess:
             self.ending.unproven = False
             await asyncio.get_running_loop().run_in_executor(None, node.opened.record.keep_proven)
         node.catching_up.begin()
-        await node.listener.start()
+        await node.listener.start_listening()
         node.tasks.begin(node.at_start.load_when_raised())
         node.catching_up.serving = True
 

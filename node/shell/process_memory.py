@@ -3,8 +3,10 @@ happens.
 
 glibc gives every thread a heap of its own, and keeps what was freed for what may come. A node's threads take turns
 anyway (the interpreter's lock), so one heap serves all: 35 MB less over three nodes after 200 000 messages of 1 KB, for
-no more CPU. Setting glibc's other thresholds is no way: it ends their adapting to the sizes that occur, every large
-entry becomes a mapping of its own, and a message costs 70 % more CPU.
+no more CPU. What is a mapping of its own, and how much may be free at the heap's end, glibc adapts to what occurs: the
+first password's hash, of 16 MiB, and from then on the next ones are in the heap, and 32 MiB may be free at its end. So
+both are set. One alone is no way: the other one stays as small as it begins, every large entry becomes a mapping of its
+own, and a message costs 70 % more CPU.
 """
 
 import ctypes
@@ -15,23 +17,33 @@ from pathlib import Path
 from typing import Final
 
 from mayfly.node.duties.alarms import memory_watermark
+from mayfly.node.shell.library_pages import let_go_of_libraries
 
 _M_ARENA_MAX: Final = -8
+_M_MMAP_THRESHOLD: Final = -3
+_M_TRIM_THRESHOLD: Final = -1
 _MIB: Final = 1024 * 1024
+OWN_MAPPING_BYTES: Final = 8 * _MIB
+"""So large, something is a mapping of its own: passwords' hashes, and no write of ordinary messages."""
+FREE_AT_END_BYTES: Final = 4 * _MIB
+"""More than this at the heap's end goes back to the system at once."""
 FASTEST_BYTES_PER_S: Final = 2 * 1024 * _MIB
 """No process takes in more: one core copies about so much from its sockets, and does nothing else then."""
 _STATUS_MAX_BYTES: Final = 1 << 16
 BUSY_BYTES: Final = 4 * _MIB
 """A node that writes so much between two looks is busy: what it frees it soon needs again."""
 GROWN_BYTES: Final = 8 * _MIB
-"""What a node has taken while it was not busy may have been for a moment: a password's hash takes 16 MiB, which glibc
-keeps from the second one on."""
+"""What a node has taken while it was not busy may have been for a moment: a large page, or an export."""
 
 
 def share_one_heap() -> None:
-    """Have all threads allocate from one heap. To be called before there is a second thread."""
+    """Have all threads allocate from one heap, which keeps little of what was freed at its end. To be called before
+    there is a second thread."""
     with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
+        c_library = ctypes.CDLL(None)
+        c_library.mallopt(_M_ARENA_MAX, 1)
+        c_library.mallopt(_M_MMAP_THRESHOLD, OWN_MAPPING_BYTES)
+        c_library.mallopt(_M_TRIM_THRESHOLD, FREE_AT_END_BYTES)
 
 
 def used_bytes() -> int | None:
@@ -135,7 +147,8 @@ def give_back() -> None:
 
 
 class FreedMemory:
-    """Gives what is free back to the system when a busy time is over, and when the process has grown without one.
+    """Gives what is free back to the system when a busy time is over, and when the process has grown without one; pages
+    of libraries go then as well.
 
     Not while it lasts: all would be asked for again, page by page, for 6 to 13 % more CPU and 10 MB."""
 
@@ -149,7 +162,8 @@ class FreedMemory:
         """To be called about once a second; whether memory was given back. `written_bytes`: how much this process has
         written to its log so far; `used_bytes`: how much memory it uses, see `used_bytes`.
 
-        Takes some milliseconds; the interpreter goes on meanwhile, as long as it needs no new memory."""
+        Takes some milliseconds. For the first of them the interpreter goes on, as long as it needs no new memory; for
+        the others see `let_go_of_libraries`."""
         busy = written_bytes - self._seen_bytes >= BUSY_BYTES
         self._seen_bytes = written_bytes
         over = self._was_busy and not busy
@@ -158,5 +172,6 @@ class FreedMemory:
         if not over and (busy or used_bytes - self._least_bytes < GROWN_BYTES):
             return False
         give_back()
+        let_go_of_libraries()
         self._least_bytes = math.inf
         return True

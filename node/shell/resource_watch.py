@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -39,13 +39,15 @@ class ResourceWatch:
         memory: MemoryWatch,
         settings: NodeSettings,
         feed: Callable[[Callable[[int], None]], None],
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """`feed(take_in)` gives the engine some input: `take_in(now_ms)`."""
+        """`feed(take_in)` gives the engine some input: `take_in(now_ms)`. `pause(seconds)` waits for about so long."""
         self._engine = engine
         self._store = store
         self._memory = memory
         self._settings = settings
         self._feed = feed
+        self._pause = pause
         self._cpu = CpuWatch()
         self.free_bytes: int | None = None
         """On the disk, when it was last looked; None before that."""
@@ -54,7 +56,7 @@ class ResourceWatch:
         """A clock that most members contradict is not kept: somebody sets the wall clock right, and starts the node."""
         looks = 0
         while looks < CONTRADICTIONS:
-            await asyncio.sleep(LOOK_S)
+            await self._pause(LOOK_S)
             looks = looks + 1 if self._engine.host.clocks.contradicted() else 0
         log.warning("most nodes contradict this node's clock; its next start reads the wall clock")
         await asyncio.get_running_loop().run_in_executor(None, forget_clock, DataFolder(self._settings.data_dir))
@@ -73,7 +75,7 @@ class ResourceWatch:
             self._feed(look)
             while found:
                 await asyncio.get_running_loop().run_in_executor(None, ahead.keep, found.pop())
-            await asyncio.sleep(LOOK_S)
+            await self._pause(LOOK_S)
 
     async def watch_disk_and_memory(self) -> None:
         """Block publishers while the disk or the memory is short."""
@@ -100,7 +102,7 @@ class ResourceWatch:
         left_s = LOOK_S
         while left_s > 0:
             pause_s = min(left_s, max(MEMORY_LOOK_S, self._memory.rest_s))
-            await asyncio.sleep(pause_s)
+            await (self._pause if pause_s == LOOK_S else asyncio.sleep)(pause_s)
             left_s -= pause_s
             if left_s > 0 and self._memory.is_overrun():
                 return

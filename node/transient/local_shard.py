@@ -123,6 +123,11 @@ class LocalShard:
             self._policies.compare_all()
         self._policies.perform(now_ms)
 
+    def is_due_by(self, until_ms: int) -> bool:
+        """Whether by then a message or a lease will be due."""
+        until_ms = max(until_ms, self._time_ms)
+        return self.shard.due_messages(until_ms) or 0 <= self.shard.next_lease_due_ms() <= until_ms
+
     def pump(self, now_ms: int) -> None:
         """Apply what was gathered, and what follows from it."""
         for _ in range(_ROUNDS_PER_PUMP):

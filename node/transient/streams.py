@@ -204,7 +204,7 @@ class _GuestPacker(Packer):
 class _GuestUnpacker(Unpacker):
     """What a `_GuestPacker` made."""
 
-    def message(self, fields: Sequence[int]) -> Message:
+    def message(self, fields: list[int]) -> Message:
         """See `Unpacker.message`."""
         return super().message([*fields, 0])
 

@@ -161,10 +161,10 @@ class EchoCodec:
     """The `FeedCodec` of chain machines: JSON, a part for each entry, or one for each echo."""
 
     def encode(
-        self, entries: Sequence[FedEntry], payloads: Payloads, most_bytes: int
-    ) -> list[tuple[int, list[bytes]]]:
+        self, entries: list[FedEntry], payloads: Payloads, most_bytes: int
+    ) -> list[tuple[int, list[bytes | memoryview]]]:
         """See `FeedCodec`."""
-        parts: list[tuple[int, list[bytes]]] = []
+        parts: list[tuple[int, list[bytes | memoryview]]] = []
         for entry in entries:
             echoes = [
                 [it.client, it.number, it.index, payload_digest(payloads.data(it.index)).hex()]
@@ -175,7 +175,7 @@ class EchoCodec:
             parts.append((1, [json.dumps([entry.index, entry.answers, echoes[:1], entry.ended]).encode()]))
         return parts
 
-    def decode(self, parts: Sequence[bytes], session: SessionKey) -> tuple[list[FedEntry], dict[int, bytes]]:
+    def decode(self, parts: list[bytes], session: SessionKey) -> tuple[list[FedEntry], dict[int, bytes]]:
         """See `FeedCodec`."""
         entries: list[FedEntry] = []
         later: list[Echo] = []
@@ -356,9 +356,10 @@ class ChainMachine:
         """See `StateMachine`."""
         self._listeners = set(nodes)
 
-    def needs(self, told: object) -> Collection[int]:
+    def needs(self, told: object, found: list[int]) -> None:
         """See `StateMachine`."""
-        return (told.index,) if isinstance(told, Echo) else ()
+        if isinstance(told, Echo):
+            found.append(told.index)
 
     def told(self) -> dict[int, int]:
         """See `StateMachine`: the counters."""

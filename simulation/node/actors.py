@@ -10,6 +10,7 @@ from pamqp import commands
 from pamqp.base import Frame
 
 from simulation.cluster.events import MILLISECOND_US, SECOND_US
+from simulation.cluster.randomness import stream
 from simulation.node.actor import Actor, arguments_of
 from simulation.node.amqp_client import ReceivedMessage
 from simulation.node.history import (
@@ -148,11 +149,14 @@ class PublishingActor(Actor):
 
 
 _CANCELLED: Final = 0.2
-"""So many publishes of a scheduler are followed by a cancel."""
+"""So many publishes of a scheduler are followed by a cancel..."""
+_RESCHEDULED: Final = 0.4
+"""...and so many of these have what waits be due at another time instead."""
 
 
 class Scheduler(PublishingActor):
-    """Publishes to a queue that allows schedules: most messages say when they are due, and some are cancelled."""
+    """Publishes to a queue that allows schedules: most messages say when they are due, and some are cancelled or
+    rescheduled."""
 
     delays_ms = (0, 0, 60, 300, 300, 900, 1_600)
 
@@ -161,6 +165,7 @@ class Scheduler(PublishingActor):
     ) -> None:
         super().__init__(world, name, targets, gap_us, until_us)
         self.cancels: dict[int, Cancel] = {}
+        self._rescheduling = stream(world.seed, f"reschedules {name}")
 
     def begin(self) -> None:
         self.cancels = {}
@@ -178,8 +183,13 @@ class Scheduler(PublishingActor):
         if known is None or queue not in known.queues:
             return
         cancel = Cancel(message_id, queue, world.queue.now_us)
+        headers: dict[str, Any] = {"x-schedule-cancel": str(message_id)}
+        # One at a time: of two that are returned nobody could tell which is which.
+        if self._rescheduling.random() < _RESCHEDULED and not self._is_changing(message_id):
+            cancel.delay_ms = headers["x-delay"] = self._rescheduling.choice(self.delays_ms)
+            cancel.clock_ms = world.shard_clock_ms(queue)
         world.history.cancels.append(cancel)
-        properties = commands.Basic.Properties(headers={"x-schedule-cancel": str(message_id)})
+        properties = commands.Basic.Properties(headers=headers)
         self.cancels[self.client.publish(target[0], target[1], b"", properties)] = cancel
 
     def on_confirm(self, tag: int, acknowledged: bool) -> None:
@@ -195,9 +205,13 @@ class Scheduler(PublishingActor):
             super().on_returned(message)
             return
         for cancel in self.cancels.values():
-            if cancel.outcome == IN_DOUBT and str(cancel.message_id) == headers["x-schedule-cancel"]:
+            is_meant = str(cancel.message_id) == headers["x-schedule-cancel"]
+            if cancel.outcome == IN_DOUBT and is_meant and cancel.delay_ms == headers.get("x-delay", -1):
                 self._completed(cancel, RETURNED)
                 return
+
+    def _is_changing(self, message_id: int) -> bool:
+        return any(cancel.message_id == message_id for cancel in self.cancels.values())
 
     def _completed(self, cancel: Cancel, outcome: str) -> None:
         cancel.outcome = outcome

@@ -62,14 +62,23 @@ class Publish:
 
 @dataclass(slots=True)
 class Cancel:
-    """A publish that cancels what waits under an id in a queue. `outcome` CONFIRMED: it is cancelled; RETURNED: nothing
-    was waiting."""
+    """A publish that cancels what waits under an id in a queue, or with a delay has it be due then. `outcome`
+    CONFIRMED: that is done; RETURNED: nothing was waiting."""
 
     message_id: int
     queue: str
     invoked_us: int
     outcome: str = IN_DOUBT
     completed_us: int | None = None
+    delay_ms: int = -1
+    """For so long it was to wait from then on; -1: it was to be cancelled."""
+    clock_ms: int = -1
+    """The newest shard clock known anywhere when it was invoked; -1 if not probed."""
+
+    @property
+    def reschedules(self) -> bool:
+        """Whether what waits was to be due at another time."""
+        return self.delay_ms >= 0
 
 
 @dataclass(slots=True)
@@ -338,7 +347,8 @@ class History:
             "renewals": len(self.renewals),
             "removed": len(self.disappearances),
             "transactions": len(self.exchanges),
-            "cancels": sum(1 for cancel in self.cancels if cancel.outcome == CONFIRMED),
+            "cancels": sum(1 for each in self.cancels if each.outcome == CONFIRMED and not each.reschedules),
+            "rescheduled": sum(1 for each in self.cancels if each.outcome == CONFIRMED and each.reschedules),
             "recurring": len(self.recurring),
             "came": len(self.occurrences),
             "appended": len(self.appended),

@@ -73,6 +73,8 @@ class MembershipOperator:
         """How many changes were made."""
         self.growths = 0
         """How often shards were added."""
+        self.most_members = MOST_MEMBERS
+        """With so many no other one is added."""
         self._simulation = simulation
         self._queue = simulation.queue
         self._random: Random = stream(seed, "operator")
@@ -127,7 +129,7 @@ class MembershipOperator:
             self._simulation.cluster.take_away(victim)
         if victim is not None:
             self._ask(RemoveMember(str(victim)), lambda answer, at: self._finished(kind))
-        elif len(program.engine.catalog.members.with_replicas()) < MOST_MEMBERS:
+        elif len(program.engine.catalog.members.with_replicas()) < self.most_members:
             self._add()
         else:
             self._at_work = False

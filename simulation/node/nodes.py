@@ -32,7 +32,9 @@ from mayfly.node.engine.drain import NOT_DRAINING, TEXT_OF_STOP, Drain, DrainSet
 from mayfly.node.engine.engine import Engine
 from mayfly.node.engine.settings import EngineSettings
 from mayfly.node.limits import CONSUMER_WINDOW_BYTES, LARGE_BODY_BYTES
+from mayfly.node.membership.group_loads import Work
 from mayfly.node.membership.plan_duty import PlanSettings
+from mayfly.node.membership.queue_balance import HOT_FOR_MS
 from mayfly.node.membership.settings import MembershipSettings
 from simulation.cluster.carried import carried
 from simulation.cluster.machine import Machine, ProcessEnds
@@ -74,6 +76,9 @@ class NodeProfile:
     large_body_bytes: int = LARGE_BODY_BYTES
     piece_bytes: int = PIECE_BYTES
     replace_after_ms: int = 600_000
+    hot_for_ms: int = HOT_FOR_MS
+    messages_weigh: int = 1
+    """As so many each message counts where the load of shards is measured: clients of a run have few."""
 
 
 @dataclass(slots=True)
@@ -499,13 +504,22 @@ def _make_engine(
         known.version,
         known.failure_domain,
         VersionRange(LEVELS.lowest, profile.level),
-        PlanSettings(profile.replace_after_ms),
+        PlanSettings(profile.replace_after_ms, hot_for_ms=profile.hot_for_ms),
     )
     name = known.name or f"node-{node_id}"
     settings = EngineSettings(
         name, profile.shards, profile.expiry_tick_ms, {}, lambda: Catalog(profile.shards), membership,
         profile.large_body_bytes,
     )
-    return Engine(
+    engine = Engine(
         host, settings, read_entry, EntryCache(profile.cache_bytes), random.randrange, life << 20, hear
     )
+    loads = engine.membership.plan.loads
+    work = loads.work
+
+    def weighed(group: int) -> Work:
+        messages, size_bytes = work(group)
+        return messages * profile.messages_weigh, size_bytes
+
+    loads.work = weighed
+    return engine

@@ -399,6 +399,9 @@ class _WatchedEvents:
     def has_clients(self) -> bool:
         return self._inner.has_clients()
 
+    def consumes_from(self, shard_id: int) -> bool:
+        return self._inner.consumes_from(shard_id)
+
     def ticked(self, now_ms: int) -> None:
         self._inner.ticked(now_ms)
 

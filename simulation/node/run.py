@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
+from mayfly.cluster import notice_kinds
 from mayfly.cluster.group.group import Group
 from mayfly.cluster.host.clocks_ahead import go_on
 from mayfly.cluster.host.frame import Frame
@@ -42,12 +43,12 @@ from simulation.node.brakes import BrakeJudge
 from simulation.node.checker import check
 from simulation.node.history import History
 from simulation.node.kept_clocks import KeptClocks
-from simulation.node.membership import MembershipOperator, settled
-from simulation.node.moves import DELAYING, Mover, judge_moves
+from simulation.node.membership import MOST_MEMBERS, MembershipOperator, settled
+from simulation.node.moves import DELAYING, Mover, Placer, judge_moves
 from simulation.node.nodes import Acquaintance, SimulatedNode
 from simulation.node.recurring import Recurrer, Watcher
 from simulation.node.redrives import RedrivingOperator
-from simulation.node.scenario import SETUP_LIMIT_US, NodeScenario
+from simulation.node.scenario import BUSY, SETUP_LIMIT_US, NodeScenario
 from simulation.node.streams import Appender, Reader
 from simulation.node.topology import GATHERED, MIRROR, QueuePlan
 from simulation.node.world import World
@@ -57,14 +58,21 @@ DRAIN_LATE_US = 3 * SECOND_US
 """So much longer than planned may it take until all queues are drained: disks may be slow."""
 MOVES_LATE_US = (HELD_UP_MS + EARLIER_DEATHS_MS + 5_000) * MILLISECOND_US
 """So long may moves take from then on: they wait for dead letters that have no room before the queues are drained."""
+PLACED_LATE_US = 20 * SECOND_US
+"""So long may moves of replicas take then, to nodes that came back a moment before, step by step."""
 LETTERS_LATE_US = 10 * SECOND_US
 """So long may what waits in lanes take then: what is large goes in pieces, one behind the other."""
 DUE_LATE_US = 5 * SECOND_US
 """So long may messages wait for their time then, which may have come back a moment before."""
 RECURS_LONGER_US = 2_250_000
 """For so long behind the other clients' work messages recur, in a calm cluster."""
+MARKED_WITHIN_US = 12 * SECOND_US
+"""Of the last publish to a stream: the longest TTL, and what the judge of markers gives them to come and be copied."""
 REDRIVE_LATE_US = 40 * SECOND_US
 """So long may a redrive take then, of a queue whose messages died slowly."""
+BUSY_GAP_US = 100 * MILLISECOND_US
+TOLD = {notice_kinds.FEED: "feeds", notice_kinds.RESUME: "resumes", notice_kinds.UNKEPT: "unkept"}
+"""What nodes without a replica are told, and ask, by name."""
 OVERDUE_MS = 1_500
 """So long after its deadline, at most, a message is still in a queue in which messages expire anywhere: some ticks."""
 
@@ -115,6 +123,8 @@ class Simulation(ScenarioRun[NodeScenario]):
         self.redriving = RedrivingOperator(self.world, seed, self._programs) if scenario.redrives else None
         self.braking = BrakeJudge(self.world, self._programs) if scenario.brakes else None
         self._mover = Mover(self.queue, self.trace, self.history, seed, self.programs)
+        self._placer = Placer(self.queue, self.trace, seed, self.programs)
+        self._told = dict.fromkeys(TOLD, 0)
 
     def add_member(self, node: int, known: Acquaintance) -> None:
         """A machine for a node that joins; it starts at once."""
@@ -170,6 +180,9 @@ class Simulation(ScenarioRun[NodeScenario]):
         bulk: bool = False,
         result: Callable[[bool], None] | None = None,
     ) -> None:
+        for kind, _ in frame.notices:
+            if kind in TOLD:
+                self._told[kind] += 1
         if self._on_wire is not None and not bulk:
             frame = self._on_wire(frame, source, target)
         self.cluster.network.send(source, target, frame, bulk, result)
@@ -267,8 +280,10 @@ class Simulation(ScenarioRun[NodeScenario]):
         planned = sorted((*self.scenario.changes, *self.scenario.growth), key=lambda change: change.at_us)
         changes = tuple(replace(change, at_us=change.at_us + start) for change in planned)
         self._operator = MembershipOperator(self, self.scenario.seed, changes, start + timeline.calm)
+        self._operator.most_members = max(MOST_MEMBERS, len(self.scenario.nodes))
         self._operator.start()
         self._mover.start(self.scenario.moves, start)
+        self._placer.start(self.scenario.placings, start)
         if self.redriving is not None:
             self.redriving.start()
         if self.braking is not None:
@@ -285,10 +300,14 @@ class Simulation(ScenarioRun[NodeScenario]):
         self.queue.run_until(start + timeline.end)
         self._wait_for(DRAIN_LATE_US, self._drainer.is_done)
         self._wait_for(MOVES_LATE_US, self._nothing_moves)
+        if self.scenario.placings:
+            self._wait_for(PLACED_LATE_US, lambda: all(map(settled, self._programs())))
         self._wait_for(LETTERS_LATE_US, self._lanes_are_empty)
         self._wait_for(DUE_LATE_US, self._nothing_is_to_be_due)
         if self.scenario.schedules:
             self.queue.run_until(self.queue.now_us + SECOND_US)
+        if self.scenario.streams:
+            self.queue.run_until(start + timeline.quiet + MARKED_WITHIN_US)
         if self.redriving is not None:
             self._wait_for(REDRIVE_LATE_US, self.redriving.is_settled)
             self.redriving.finish()
@@ -355,6 +374,13 @@ class Simulation(ScenarioRun[NodeScenario]):
                 PublishingActor(world, "heaper", [heaped], scenario.gap_us // 4, until_us),
                 Reluctant(world, "reluctant", "heaped", until_us),
             ]
+        if scenario.busy:
+            for name in BUSY:
+                busy: PublishingActor.Target = ("", name, (name,), (None,))
+                self.workers += [
+                    PublishingActor(world, f"publisher to {name}", [busy], BUSY_GAP_US, until_us),
+                    Worker(world, f"worker of {name}", name, until_us),
+                ]
         if scenario.streams:
             self.workers += [
                 Appender(world, "appender1", scenario.gap_us, until_us),
@@ -565,6 +591,8 @@ class Simulation(ScenarioRun[NodeScenario]):
         counts["changes"] = self._operator.done if self._operator is not None else 0
         counts["moves asked"] = self._mover.asked
         counts["moves made"] = max((self._moves_of(program) for program in self._programs()), default=0)
+        counts["replicas moved"] = self._placer.done
+        counts |= {name: self._told[kind] for kind, name in TOLD.items()}
         counts["growths"] = self._operator.growths if self._operator is not None else 0
         counts["digests"] = self.world.probe.digests_compared
         counts["spreads without all"] = self.world.probe.spreads_without_all

@@ -11,16 +11,17 @@ from simulation.cluster import faults
 from simulation.cluster.disk import DiskProfile
 from simulation.cluster.events import MILLISECOND_US, SECOND_US
 from simulation.cluster.faults import Fault
-from simulation.cluster.membership_change import MembershipChange
+from simulation.cluster.membership_change import ADD, REMOVE, MembershipChange
 from simulation.cluster.network import LinkProfile
 from simulation.cluster.randomness import stream
 from simulation.node.checker import Tolerance
 from simulation.node.membership import draw_changes, draw_growth
-from simulation.node.moves import DELAYING, Move, draw_moves
+from simulation.node.moves import DELAYING, Move, Placing, draw_moves, draw_placings
 from simulation.node.nodes import NodeProfile
 from simulation.node.recurring import RECURRENT
 from simulation.node.topology import ExchangePlan, QueuePlan, RunTopology
 
+BUSY = ("busy.one", "busy.two", "busy.three")
 SETUP_LIMIT_US = 16 * SECOND_US
 CUT_WITHIN_US = 5 * MILLISECOND_US
 """Messages go in pieces where a write takes no longer than this: a few at a time on a slower disk are overload."""
@@ -44,6 +45,11 @@ class Timeline:
     quiet: int = 8_250_000
     drain: int = 11_750_000
     end: int = 14_250_000
+
+
+WIDE_TIMELINE = Timeline(calm=3_250_000, quiet=5_750_000, drain=7_750_000, end=9_000_000)
+TOLD_ANEW = (faults.CRASH, faults.PARTITION, faults.ONE_WAY, faults.RESET, faults.TRANSFER, faults.FREEZE)
+"""What makes a node that is told by another ask for the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +84,8 @@ class NodeScenario:
     """Whether there is a queue in which messages recur, and clients for it."""
     reluctant: bool = False
     """Whether there is a queue whose consumer does not read most of the time."""
+    busy: bool = False
+    """Whether there are queues that have more to do than all others, and clients for them."""
     streams: bool = False
     """Whether there is a stream, and clients for it."""
     redrives: bool = False
@@ -86,6 +94,7 @@ class NodeScenario:
     """Whether there is a queue with a brake whose consumer fails."""
     changes: tuple[MembershipChange, ...] = ()
     moves: tuple[Move, ...] = ()
+    placings: tuple[Placing, ...] = ()
     growth: tuple[MembershipChange, ...] = ()
     """When shards are added."""
 
@@ -103,6 +112,8 @@ class NodeScenario:
             faults.describe(self.plan),
             "members: " + (", ".join(f"{it.kind} at {it.at_us / SECOND_US:.3f}s" for it in self.changes) or "as ever"),
             *([f"{len(self.moves)} moves of queues"] if self.moves else []),
+            *([f"{len(self.placings)} moves of replicas, {profile.replication_factor} of a shard"]
+              if self.placings else []),
             "shards are added: " + (", ".join(f"at {it.at_us / SECOND_US:.3f}s" for it in self.growth) or "never"),
             f"then calm{f', without node {self.absent}' if self.absent else ''}",
         ]
@@ -195,13 +206,16 @@ def draw_moving(seed: int) -> NodeScenario:
     profile, timeline = scenario.node_profile, scenario.timeline
     if profile.shards == 1:
         profile = replace(profile, shards=2)
-    delaying = {name for name, exchange in scenario.topology.exchanges.items() if exchange.delays}
-    queues = tuple(sorted({*scenario.topology.queues, *delaying} - {"removed"}))
-    moves = draw_moves(seed, queues, profile.shards, timeline.chaos, timeline.calm)
+    moves = draw_moves(seed, _movable(scenario), profile.shards, timeline.chaos, timeline.calm)
     if scenario.recurring:
         more = draw_moves(seed, (RECURRENT,), profile.shards, timeline.chaos, timeline.calm)
         moves = tuple(sorted((*moves, *more), key=lambda move: move.at_us))
     return replace(scenario, node_profile=profile, moves=moves)
+
+
+def _movable(scenario: NodeScenario) -> tuple[str, ...]:
+    delaying = {name for name, exchange in scenario.topology.exchanges.items() if exchange.delays}
+    return tuple(sorted({*scenario.topology.queues, *delaying} - {"removed"}))
 
 
 def draw_redriving(seed: int) -> NodeScenario:
@@ -225,6 +239,98 @@ def draw_braking(seed: int) -> NodeScenario:
     scenario = draw_redriving(seed)
     profile = replace(scenario.node_profile, level=max(scenario.node_profile.level, LEVEL_BRAKES))
     return replace(scenario, node_profile=profile, redrives=False, brakes=True)
+
+
+def draw_wide(seed: int) -> NodeScenario:
+    """The scenario of a seed with three to seven nodes, and one or three replicas of a shard: most clients are on nodes
+    that are told by others what becomes of their commands.
+
+    Shards move to other nodes and queues to other shards, members come and go, nodes are cut off and crash, leaders
+    hand over. It is shorter than the others, for many seeds.
+    """
+    random, timeline = stream(seed, "wide"), WIDE_TIMELINE
+    nodes = tuple(range(1, random.randint(3, 7) + 1))
+    # With three of three nobody is told by others until a node is added.
+    copies = random.choice((1, 3, 3) if len(nodes) > 3 else (1, 1, 3))
+    plan = _draw_wide_plan(random, nodes, copies, timeline)
+    takes_data = any(fault.kind in faults.DISK_KINDS and fault.kind not in SPARED for fault in plan)
+    offsets = tuple(random.randint(-50, 50) * MILLISECOND_US for _ in nodes)
+    stepped = any(fault.kind == faults.CLOCK_STEP for fault in plan)
+    profile = replace(
+        _draw_profile(random),
+        shards=random.randint(2, 5),
+        replication_factor=copies,
+        tick_ms=100,
+        # A lease that ends behind the session of a node that stays away ends within the run.
+        session_timeout_ms=random.choice((1_500, 2_500)),
+        window_bytes=random.choice(WINDOWS_BYTES),
+        compact_entries=random.choice((15, 15, 60, 20_000)),
+    )
+    scenario = NodeScenario(
+        seed=seed,
+        nodes=nodes,
+        node_profile=profile,
+        links=LinkProfile(
+            base_us=random.choice((50, 150, 2_000)),
+            jitter_us=random.choice((50, 150, 2_000)),
+            spike_probability=random.choice((0.0, 0.0, 0.002)),
+            frame_loss=random.choice((0.0, 0.0, 0.01)),
+        ),
+        topology=_draw_topology(random),
+        timeline=timeline,
+        plan=plan,
+        absent=random.choice((0, 0, 0, *nodes)) if copies >= 3 and not takes_data else 0,
+        clock_offsets_us=offsets,
+        clock_drifts_ppm=tuple(random.randint(-100, 100) for _ in nodes),
+        disk=DiskProfile(base_us=random.choice((100, 300, 2_000)), jitter_us=random.choice((100, 2_000))),
+        tolerance=Tolerance(
+            drift_ppm=200,
+            early_ms=None if stepped else (max(offsets) - min(offsets)) // MILLISECOND_US + 500,
+            late_ms=1_500,
+            settle_ms=2_000,
+        ),
+        publishers=random.choice((1, 2)),
+        leaseholders=random.choice((0, 1)),
+        gap_us=random.choice((150, 300)) * MILLISECOND_US,
+        loop_us=random.choice((200, 2_000, 5_000)),
+        placings=draw_placings(seed, timeline.chaos, timeline.calm),
+    )
+    # A few of the rarer queues in each, so that a run stays cheap.
+    for more, share in ((with_limits, 0.2), (with_transactions, 0.2), (with_schedules, 0.2), (with_reluctant, 0.15)):
+        scenario = more(scenario) if random.random() < share else scenario
+    scenario = replace(scenario, streams=random.random() < 0.2)
+    if profile.session_window > 1 and random.random() < 0.4:
+        cut = replace(profile, large_body_bytes=random.choice((100, 1_000)), piece_bytes=random.choice((1_000, 2_000)))
+        scenario = replace(scenario, node_profile=cut)
+    if random.random() < 0.7:
+        moves = draw_moves(seed, _movable(scenario), profile.shards, timeline.chaos, timeline.calm)
+        scenario = replace(scenario, moves=moves)
+    if scenario.absent:
+        # Whom an operator takes out, and who stays away, could together be a majority.
+        return scenario
+    changes = draw_changes(seed, timeline.chaos, timeline.calm)
+    if copies < 3:
+        # A node that is given up for dead would take the only replica along.
+        changes = tuple(change for change in changes if change.kind in (ADD, REMOVE))
+    return replace(scenario, changes=changes, growth=draw_growth(seed, timeline.chaos, timeline.calm))
+
+
+def _draw_wide_plan(
+    random: Random, nodes: tuple[int, ...], copies: int, timeline: Timeline
+) -> tuple[Fault, ...]:
+    """Always some of what makes sessions be told anew, and a few other kinds of faults."""
+    drawn = faults.draw_appetite(random, (*faults.KINDS, *(faults.DISK_KINDS if copies >= 3 else SPARED)))
+    rare = drawn.kinds[:3]
+    if copies < 3:
+        # One clock is all that a group has.
+        rare = tuple(kind for kind in rare if kind != faults.CLOCK_STEP)
+    appetite = replace(
+        drawn,
+        kinds=(*TOLD_ANEW, *rare),
+        mean_gap_us=random.choice((150, 300, 600)) * MILLISECOND_US,
+        longest_us=3 * SECOND_US // 2,
+    )
+    return faults.draw_plan(random, appetite, nodes, timeline.chaos, timeline.calm)
 
 
 def with_limits(scenario: NodeScenario) -> NodeScenario:
@@ -307,6 +413,20 @@ def with_reluctant(scenario: NodeScenario) -> NodeScenario:
     queues = [*scenario.topology.queues.values(), QueuePlan("heaped")]
     topology = RunTopology.of(queues, scenario.topology.exchanges.values())
     return replace(scenario, topology=topology, reluctant=True)
+
+
+def with_busy(scenario: NodeScenario, shard: int) -> NodeScenario:
+    """The scenario with the BUSY queues, all of which an operator moves to that shard at first. They are worked with
+    for so long that the load of shards shows."""
+    queues = [*scenario.topology.queues.values(), *map(QueuePlan, BUSY)]
+    topology = RunTopology.of(queues, scenario.topology.exchanges.values())
+    quiet_us = 100 * SECOND_US
+    timeline = Timeline(calm=quiet_us, quiet=quiet_us, drain=quiet_us + 3 * SECOND_US, end=quiet_us + 6 * SECOND_US)
+    profile = replace(scenario.node_profile, hot_for_ms=30_000, messages_weigh=2_000)
+    moves = tuple(Move(place * SECOND_US, name, shard) for place, name in enumerate(BUSY))
+    return replace(
+        scenario, topology=topology, timeline=timeline, node_profile=profile, moves=moves, busy=True
+    )
 
 
 def _draw_profile(random: Random) -> NodeProfile:

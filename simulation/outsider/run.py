@@ -10,6 +10,7 @@ from functools import partial
 from mayfly.cluster.host.frame import Frame
 from mayfly.cluster.log.batch import WriteBatch
 from mayfly.node.broker.cluster_facade import ClusterEvents, ClusterFacade
+from mayfly.node.catalog import Done, MoveQueue
 from simulation.cluster import faults
 from simulation.cluster.clocks import EPOCH_MS, MachineClock
 from simulation.cluster.cluster import SimulatedCluster
@@ -22,6 +23,7 @@ from simulation.node.history import History
 from simulation.node.nodes import Acquaintance, SimulatedNode
 from simulation.node.probe import Probe, ProbedNode
 from simulation.node.sockets import Wire
+from simulation.outsider.both_judges import verdict_of_first
 from simulation.outsider.client import CLIENT_DELAY_US, OutsiderClient
 from simulation.outsider.judging.history import (
     DECLARE,
@@ -35,7 +37,7 @@ from simulation.outsider.judging.history import (
 )
 from simulation.outsider.judging.judge import Judgement, judge
 from simulation.outsider.recorder import Recorder
-from simulation.outsider.scenario import CALM_US, DRAIN_US, WORK_US, OutsiderScenario
+from simulation.outsider.scenario import CALM_US, DRAIN_US, WORK_US, MoveAsked, OutsiderScenario
 from simulation.outsider.workload import BIND, EXCHANGE, ClientPlan, ClientStep
 from simulation.simulator import ScenarioRun, Sink, Violation
 
@@ -48,6 +50,8 @@ LOOKS = 3
 LOOK_AGAIN_US = 900 * MILLISECOND_US
 """Longer than any time to live, wait or lease there is by then may leave a message unseen."""
 ANSWER_LIMIT_US = 30 * SECOND_US
+FIRST_JUDGE = "first judge, "
+"""How the rules begin that the judge of `simulation.node.checker` finds broken in what the outsider saw."""
 DRAIN_LIMIT_US = 240 * SECOND_US
 """Dead letters that wait before a full queue come into it once a second, as many as it takes."""
 
@@ -82,7 +86,7 @@ class OutsiderRun(ScenarioRun[OutsiderScenario]):
         setting = Setting(
             seed, scenario.workload.queues, scenario.workload.exchanges, scenario.profile.expiry_tick_ms,
             scenario.clock_ms, scenario.late_ms, EPOCH_MS, scenario.settle_ms,
-            scenario.behind_ms,
+            scenario.behind_ms, tuple(dict.fromkeys(move.queue for move in scenario.moves)),
         )  # fmt: skip
         self.history = OutsiderHistory(setting)
         self.recorder = Recorder(self.history)
@@ -90,7 +94,10 @@ class OutsiderRun(ScenarioRun[OutsiderScenario]):
         self.queues = {queue.name: queue for queue in scenario.workload.queues}
         self.nodes = scenario.nodes
         self.slowness = scenario.slowness
+        self.moved = 0
+        """How often it was said that a queue moves."""
         self.judgement: Judgement | None = None
+        self.verdict_of_first: list[Violation] = []
         for place, node in enumerate(scenario.nodes):
             self._add_machine(node, scenario.clock_offsets_us[place])
         self._founded = False
@@ -172,6 +179,8 @@ class OutsiderRun(ScenarioRun[OutsiderScenario]):
         ]
         for client in clients:
             client.start()
+        for move in self.scenario.moves:
+            self.queue.at(start + move.at_us, partial(self._ask_to_move, move))
         stretch = self.scenario.stretch
         self.queue.run_until(start + CALM_US * stretch)
         self.cluster.calm_down()
@@ -183,6 +192,17 @@ class OutsiderRun(ScenarioRun[OutsiderScenario]):
         drain_us = self.queue.now_us
         self._drain()
         self.history.phases = Phases(start + CALM_US * stretch, drain_us, self.queue.now_us)
+
+    def _ask_to_move(self, move: MoveAsked) -> None:
+        """As an operator: what a node that is down does not hear is not asked again."""
+        machine = self.cluster.machines[move.node]
+        program = machine.program
+        if machine.serving and isinstance(program, SimulatedNode):
+            asked = MoveQueue("/", move.queue, move.shard)
+            machine.call(lambda: program.engine.submit_catalog(asked, self._answered_move))
+
+    def _answered_move(self, answer: object) -> None:
+        self.moved += isinstance(answer, Done) and answer.changed
 
     def _note_troubles(self, plan: list[faults.Fault]) -> None:
         alone = (faults.CRASH, faults.KILL, faults.FREEZE)
@@ -251,9 +271,16 @@ class OutsiderRun(ScenarioRun[OutsiderScenario]):
     # ------------------------------------------------------------------ the verdict
 
     def judge(self) -> list[Violation]:
-        """What the outsider finds wrong."""
+        """What the outsider finds wrong; and, where times are as usual, what the first judge does."""
         self.judgement = judge(self.history)
-        return [Violation(finding.rule, finding.text) for finding in self.judgement.findings]
+        found = [Violation(finding.rule, finding.text) for finding in self.judgement.findings]
+        if self._has_two_judges:
+            self.verdict_of_first = verdict_of_first(self.history)
+        return found + [Violation(f"{FIRST_JUDGE}{each.rule}", each.text) for each in self.verdict_of_first]
+
+    @property
+    def _has_two_judges(self) -> bool:
+        return self.scenario.stretch == 1
 
     def happened(self) -> dict[str, int]:
         """What happened, and how often."""
@@ -268,4 +295,9 @@ class OutsiderRun(ScenarioRun[OutsiderScenario]):
             + sum(each.outcome == UNKNOWN for each in history.publishes),
             "undecided": 0 if self.judgement is None else self.judgement.undecided,
         }
+        if self.scenario.moves:
+            counts["moves"] = self.moved
+        if self._has_two_judges and self.judgement is not None:
+            differ = bool(self.judgement.findings) != bool(self.verdict_of_first)
+            counts |= {"judged twice": 1, "judges differ": int(differ)}
         return counts | self.cluster.effects

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from random import Random
 
 from simulation.cluster import faults
 from simulation.cluster.disk import DiskProfile
@@ -11,7 +12,7 @@ from simulation.cluster.faults import Fault
 from simulation.cluster.network import LinkProfile
 from simulation.cluster.randomness import stream
 from simulation.node.nodes import NodeProfile
-from simulation.outsider.workload import Workload, draw_workload
+from simulation.outsider.workload import HURRIED, Workload, draw_workload
 
 CALM_US = 3_200_000
 WORK_US = 7_400_000
@@ -29,6 +30,16 @@ AGES_STRETCHES = (400_000, 1_200_000, 2_400_000)
 """The same in a run of ages: hours to weeks for each message."""
 AGES_SLOWNESS = 2_000
 """So many times as long are heartbeats and everybody's patience then, or nothing but heartbeats would happen."""
+
+
+@dataclass(frozen=True, slots=True)
+class MoveAsked:
+    """An operator asks a node to have a queue move to another shard, at a time from when all queues are there."""
+
+    at_us: int
+    node: int
+    queue: str
+    shard: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +63,7 @@ class OutsiderScenario:
     """So many times as long as others wait for answers, and for another try, clients and the shells of nodes."""
     settle_ms: int = 2_000
     """How long the cluster may take after trouble until it is quiet."""
+    moves: tuple[MoveAsked, ...] = ()
 
     @property
     def behind_ms(self) -> int:
@@ -107,6 +119,35 @@ def draw_scenario(seed: int) -> OutsiderScenario:
     )
 
 
+def draw_moving(seed: int) -> OutsiderScenario:
+    """The scenario of a seed in which queues move to other shards all the while, the same ones again and again, and
+    leaders hand over."""
+    scenario = draw_scenario(seed)
+    random = stream(seed, "outsider's operator")
+    profile = replace(scenario.profile, shards=2)
+    clients = stream(seed, "outsider's clients")
+    workload = draw_workload(clients, len(scenario.nodes), WORK_US, GAP_US, FAMILIES_IN_A_RUN, hurries=True)
+    names = [queue.name for queue in scenario.workload.queues]
+    some = [*random.sample(names, min(len(names), random.choice((1, 2, 4)))), *HURRIED]
+    gap_us = random.choice((40, 100, 300)) * MILLISECOND_US
+    moves: list[MoveAsked] = []
+    at_us = SECOND_US // 4
+    while at_us < WORK_US:
+        node, shard = random.choice(scenario.nodes), random.randint(1, profile.shards)
+        moves.append(MoveAsked(at_us, node, random.choice(some), shard))
+        at_us += round(random.expovariate(1 / gap_us)) + 1
+    plan = scenario.plan
+    if len(scenario.nodes) > 1:
+        moments = sorted(random.randrange(SECOND_US // 4, CALM_US) for _ in range(random.choice((0, 6, 30))))
+        plan = tuple(sorted((*plan, *_handovers(random, moments, scenario.nodes)), key=lambda fault: fault.at_us))
+    return replace(scenario, profile=profile, plan=plan, workload=workload, moves=tuple(moves))
+
+
+def _handovers(random: Random, moments: list[int], nodes: tuple[int, ...]) -> list[Fault]:
+    """Leaders change: nobody outside is to see that, whatever else is done or not."""
+    return [Fault(at_us, faults.TRANSFER, (random.choice(nodes),), 0, random.randrange(1 << 16)) for at_us in moments]
+
+
 def draw_long(seed: int) -> OutsiderScenario:
     """The scenario of a seed in which messages and leases live for minutes to hours, and outages last as long.
 
@@ -153,12 +194,8 @@ def _draw_stretched(seed: int, name: str, stretches: tuple[int, ...], slowness: 
         )
         plan = faults.draw_plan(random, appetite, nodes, SECOND_US * stretch // 4, calm_us)
     if len(nodes) > 1:
-        # Leaders change all the while: nobody outside is to see that, whatever else is done or not.
         moments = sorted(random.randrange(SECOND_US, WORK_US * stretch) for _ in range(random.choice((0, 3, 9))))
-        turns = [
-            Fault(at_us, faults.TRANSFER, (random.choice(nodes),), 0, random.randrange(1 << 16)) for at_us in moments
-        ]
-        plan = tuple(sorted((*plan, *turns), key=lambda fault: fault.at_us))
+        plan = tuple(sorted((*plan, *_handovers(random, moments, nodes)), key=lambda fault: fault.at_us))
     stepped = any(fault.kind == faults.CLOCK_STEP for fault in plan)
     settle_ms = 4 * profile.election_timeout_ms
     clock_ms = 2 * SPREAD_MS + 20 + profile.tick_ms

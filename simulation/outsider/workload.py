@@ -236,13 +236,34 @@ class Drawing:
 
 
 def draw_workload(
-    random: Random, nodes: int, length_us: int, gap_us: int, most: int = 9, stretch: int = 1
+    random: Random, nodes: int, length_us: int, gap_us: int, most: int = 9, stretch: int = 1, hurries: bool = False
 ) -> Workload:
-    """Some of the families below."""
+    """Some of the families below; with one whose clients hurry, if asked for."""
     drawing = Drawing(random, nodes, length_us, gap_us, stretch)
     for family in random.sample(FAMILIES, min(most, len(FAMILIES))):
         family(drawing)
+    if hurries:
+        _hurried(drawing)
     return drawing.workload()
+
+
+HURRIED = ("hurried", "hurried too")
+
+
+def _hurried(drawing: Drawing) -> None:
+    """Messages one after the other, each as soon as the one before is confirmed; some age."""
+    plain, ageing = HURRIED
+    drawing.queues.append(DeclaredQueue(plain))
+    drawing.dead_letters_to(ageing, ttl_ms=drawing.ttl())
+    for queue in HURRIED:
+
+        def step(queue: str = queue) -> ClientStep:
+            pause_us = drawing.random.choice((0, 0, 0, 0, 1_000, 4_000, 90_000))
+            return ClientStep(pause_us, PUBLISH, outgoing=(drawing.message("", queue),))
+
+        drawing.client(f"publisher of {queue}", step)
+    drawing.consumer(plain, prefetch=0)
+    drawing.consumer(f"{ageing}.dead", prefetch=0)
 
 
 def _fifo(drawing: Drawing) -> None:

@@ -122,4 +122,18 @@ HeldIsThere == \A q \in Queue : queue[q].holders # {} => queue[q].there
 (* L5: a decision that was made before a renewal deletes nothing. *)
 OldDecisionsDoNothing ==
     [][\A q \in Queue : queue[q].there /\ ~queue'[q].there => <<q, queue[q].epoch>> \in proposals]_vars
+
+(* L6: with leaders that go on a lease does end, whatever clients do or leave, and however often a proposal gets lost *)
+(* with its leader, if not every time: in the end a queue is gone, or somebody has it, or it was used so late that   *)
+(* the time of this model is over before.                                                                            *)
+Honest ==
+    /\ Spec
+    /\ WF_vars(Tick)
+    /\ \A q \in Queue :
+           /\ WF_vars(CatchUp(q)) /\ WF_vars(Propose(q))
+           /\ SF_vars(\E epoch \in 1..MaxEpoch : Expire(q, epoch))
+
+Ends ==
+    \A q \in Queue :
+        <>[](~queue[q].there \/ queue[q].holders # {} \/ used[q] + Period + MaxLag > MaxTime)
 =============================================================================

@@ -72,7 +72,8 @@ Has(n, end) ==
     /\ has' = [has EXCEPT ![n] = end]
     /\ UNCHANGED <<log, committed, heard, words, vote, given, proposed, applied, left>>
 
-(* Commit: a leader has counted, by the members that it knows. One that was deposed may count late what is older. *)
+(* Commit: a leader has counted, by the members that it knows. Its own disk need not have it, if a majority of others has *)
+(* (thesis 10.2.1). One that was deposed may count late what is older.                                                   *)
 Commits(n, at, knows) ==
     /\ Decides(Holders(at), ConfAt(knows))
     /\ committed' = IF at > committed THEN at ELSE committed

@@ -164,11 +164,11 @@ NothingAfterTheEnd ==
     \A i \in DOMAIN log : \A j \in DOMAIN log :
         i < j /\ log[i][1] = "close" /\ log[i][4] /\ log[j][1] = "batch" /\ log[j][4] => log[j][2] > log[i][2]
 
-(* The node was told just what was done up to its cursor: no answer is missed, none comes twice. *)
-AnswersFit == answers = Told(life, 0, cursor)
-
-(* What it was told of is done. *)
+(* No more was answered than was done. *)
 NoFalseAnswer == Len(answers) <= Len(Executed(life))
+
+(* And the node was told just what was done up to its cursor: no answer is missed, none comes twice. *)
+AnswersFit == answers = Told(life, 0, cursor)
 
 Same == Permutations(Replica)
 =============================================================================

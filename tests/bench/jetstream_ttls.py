@@ -80,16 +80,18 @@ STREAMS: Final = (
 NAMES: Final = {name: "S" + str(number) for number, name in enumerate(STREAMS)}
 ADMIN: Final = (
     "redeclare with the opt-in", "redeclare without the opt-in", "marker TTL of half a second",
-    "marker TTL of a mirror",
+    "marker TTL of a mirror", "marker TTL without the opt-in", "a TTL after that",
 )
 
 REASONS: Final = {
     "zero": "RULES J2: 0 is ignored, as in ADR-43 at first; by now that refuses it",
     "zero seconds": "the same",
     "eleven years": "RULES J2: above ten years it is refused, as all times are here",
-    "Remove": "RULES J3: what is deleted leaves a marker, as ADR-43 has it; nats-server has not built it",
+    "Remove": "RULES J3: what is deleted leaves a marker, as ADR-43 has it; nats-server has not built that (it says so "
+    "there)",
     "Purge": "RULES J3: the same of a key that is purged",
     "empty": "no duration, as any text that is none; nats-server takes it for no header",
+    "a TTL after that": "RULES J2: who wants the opt-in says so; nats-server sets it by itself with a TTL of markers",
     "blanks": "headers of NATS lose blanks on their way; in AMQP they are part of a value, and of no duration",
 }
 
@@ -185,6 +187,11 @@ async def in_jetstream(uri: str) -> Outcome:
             "STREAM.CREATE.marks",
             config("marks", mirror={"name": honours}, subject_delete_marker_ttl=nanoseconds, allow_msg_ttl=True),
         ),
+        await api(
+            "STREAM.CREATE.bare",
+            config("bare", subjects=["bare"], subject_delete_marker_ttl=nanoseconds, allow_rollup_hdrs=True),
+        ),
+        json.loads((await client.request("bare", b"", timeout=10, headers={"Nats-TTL": "5"})).data),
     ]
     await client.close()
     return Outcome(published, seconds, {name: "error" not in each for name, each in zip(ADMIN, answers, strict=True)})
@@ -230,17 +237,19 @@ def in_mayfly(nodes: Nodes) -> Outcome:
     ):
         channel.queue_declare(name, durable=True, arguments=arguments)
     channel.queue_bind(honours, "ttl", "#")
+
+    def taken(exchange: str, key: str, body: str, ttl: str | None) -> bool:
+        headers: dict[str, Any] = {} if ttl is None else {"Nats-TTL": ttl}
+        try:
+            channel.basic_publish(exchange, key, body.encode(), pika.BasicProperties(headers=headers), mandatory=True)
+        except pika.exceptions.NackError:
+            return False
+        return True
+
     published = {}
     began_s = time.monotonic()
     for said in MESSAGES:
-        headers: dict[str, Any] = {} if said.ttl is None else {"Nats-TTL": said.ttl}
-        try:
-            channel.basic_publish(
-                "ttl", PREFIX + said.key, said.body.encode(), pika.BasicProperties(headers=headers), mandatory=True
-            )
-            published[said.body] = True
-        except pika.exceptions.NackError:
-            published[said.body] = False
+        published[said.body] = taken("ttl", PREFIX + said.key, said.body, said.ttl)
 
     def content(name: str) -> list[Found]:
         count = channel.queue_declare(name, durable=True, passive=True).method.message_count
@@ -286,6 +295,8 @@ def in_mayfly(nodes: Nodes) -> Outcome:
         declared(honours, without),
         declared("half", {**stream, "x-delete-marker-ttl": "500ms"}),
         declared("marks", {**allows, "x-mirror": honours, "x-delete-marker-ttl": 1}),
+        declared("bare", {**stream, "x-delete-marker-ttl": 1}),
+        taken("", "bare", "", "5"),
     ]
     connection.close()
     return Outcome(published, seconds, dict(zip(ADMIN, answers, strict=True)))

@@ -188,7 +188,10 @@ class Round:
     def ask_again(self, target_shard: int, queue: int, source: int) -> None:
         raise AssertionError("nothing goes in pieces")
 
-    def queue_moved(self, queue: int, source: int, target: int) -> None:
+    def has_leader(self, shard: int) -> bool:
+        return True
+
+    def queue_moved(self, queue: int, source: int, target: int, number: int) -> None:
         raise AssertionError("no queue moves")
 
     def remove_queues(self, ids: tuple[int, ...], done: Callable[[bool], None]) -> None:

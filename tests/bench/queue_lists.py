@@ -29,7 +29,7 @@ from mayfly.node.shell.process import MANY_OBJECTS, RARELY_OLDER
 from tests.node.broker.three_brokers import ThreeBrokers
 from tests.node.operating.seeing import Seeing
 
-COLUMNS = [column for column in (*queue_columns.NAMES, *queue_columns.COLUMNS) if column]
+COLUMNS = [column for column in (*queue_columns.NAMES, *queue_columns.COLUMNS, *queue_columns.RATES) if column]
 
 
 def filled(count: int) -> Seeing:

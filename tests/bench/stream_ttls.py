@@ -1,11 +1,11 @@
 """What messages of a stream with TTLs of their own cost the state machine, and how late they leave (RULES J2, T7).
 
-    PYTHONPATH=. python tests/bench/stream_ttls.py [--messages 1000000] [--keys 0]
+    PYTHONPATH=. python tests/bench/stream_ttls.py [--messages 1000000] [--keys 0] [--tick 250]
 
-Random TTLs of 1 to 60 s, all published within a second. The leader's ticker is played on a clock that moves by 250 ms a
-tick, and by the CPU that the entries have taken: how late a message leaves is by that clock. Compared with as many that
-a stream of the same age loses at its head. Compiled or not is whatever `node.shard` is imported as; the ratios do not
-depend on the machine.
+Random TTLs of 1 to 60 s, all published within a second. The leader's ticker is played on a clock that moves by so many
+ms a tick, and by the CPU that the entries have taken: how late a message leaves is by that clock. Compared with as many
+that a stream of the same age loses at its head. Compiled or not is whatever `node.shard` is imported as; the ratios do
+not depend on the machine.
 """
 
 import argparse
@@ -39,8 +39,9 @@ LEVEL = 8
 class Driver:
     """A shard with one stream; its clock goes on by what entries take, too."""
 
-    def __init__(self, **settings: object) -> None:
+    def __init__(self, tick_ms: int = TICK_MS, **settings: object) -> None:
         self.shard = Shard(1, 1)
+        self.tick_ms = tick_ms
         self.index = 0
         self.now_ms = float(NOW_MS)
         self.longest_s = 0.0
@@ -69,7 +70,7 @@ class Driver:
         spent_s = 0.0
         self.longest_s = 0.0
         while self.shard.next_message_due_ms() >= 0:
-            self.now_ms += TICK_MS
+            self.now_ms += self.tick_ms
             while self.shard.due_messages(int(self.now_ms)):
                 left = self.left()
                 spent_s += self.entry(encode_expire_due(), True)
@@ -107,17 +108,18 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--keys", type=int, default=0)
+    parser.add_argument("--tick", type=int, default=TICK_MS, help="in ms")
     arguments = parser.parse_args()
     count, keys = arguments.messages, arguments.keys
     print("compiled" if state.__file__.endswith(".so") else "not compiled")
     rng = random.Random(7)
-    aging = Driver(message_ttl_ms=MOST_MS)
+    aging = Driver(arguments.tick, message_ttl_ms=MOST_MS)
     data = batches(count, None, keys)
     aged_in_us = sum(aging.entry(batch) for batch in data) / count * 1e6
     aged_us = aging.run_out() / count * 1e6
     assert aging.left() == 0
     del aging, data
-    timed = Driver(key_index=keys > 0)
+    timed = Driver(arguments.tick, key_index=keys > 0)
     ttls_ms = [rng.randrange(1000, MOST_MS) for _ in range(count)]
     data = batches(count, ttls_ms, keys)
     before = memory_bytes()

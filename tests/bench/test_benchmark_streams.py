@@ -12,7 +12,7 @@ import pytest
 from bench import streams
 from bench.clusters import SHARED, BrokerFailed, Cluster
 from bench.comparison import MAYFLY, Results, compare
-from bench.load_generator import LoadGenerator, command_line, with_stream_offsets
+from bench.load_generator import PROGRAMS, LoadGenerator, command_line, with_due_times, with_stream_offsets
 from bench.nats_pipeline import NatsError, NatsPipeline
 from bench.stream_deaths import lateness_ms
 from bench.streams import ROWS, Sizes, publish, read
@@ -86,6 +86,18 @@ def test_readers_begin_with_the_first_message() -> None:
     assert source.count('"x-stream-offset"') == 1
     with pytest.raises(BrokerFailed, match="0 times"):
         with_stream_offsets("int main(void) { return 0; }")
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="../shared has the load generators")
+@pytest.mark.parametrize("program", PROGRAMS.values())
+def test_a_load_generator_waits_for_what_is_due_next_once_it_has_published_what_was(program: str) -> None:
+    source = (SHARED / f"{program}.c").read_text()
+    changed = with_due_times(source)
+    loop = changed[changed.index("static void run_producer(") :]
+    published, waits = loop.index("publish_one(w,"), loop.index("if (wait < 100000) wait = 100000;")
+    assert published < waits < loop.index("wait_io(w, wait)")
+    with pytest.raises(BrokerFailed, match="once expected"):
+        with_due_times(changed + source)
 
 
 def test_a_load_for_streams_declares_streams_alone() -> None:

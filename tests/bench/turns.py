@@ -31,6 +31,7 @@ from mayfly.cluster.transport.peer_transport import PeerTransport, TransportSett
 from mayfly.cluster.versions import PROTOCOLS
 from mayfly.node.shell.drive import Drive, Outlets
 from mayfly.node.shell.listener import AmqpListener, ClientProtocol, ListenerSettings
+from mayfly.node.shell.tick_times import TickTimes
 from tests.bench.low_rate import CASES, CLIENT_US, FRAME_US, SETTLE_MS, WRITE_US, Flow, TimedBrokers
 from tests.node.broker.three_brokers import TICK_MS, NodeWorld
 
@@ -157,8 +158,9 @@ class Shells(TimedBrokers):
 
     def _drive(self, node: NodeWorld) -> Drive:
         loop = cast(asyncio.AbstractEventLoop, self.loop)
+        times = TickTimes(TICK_MS, node.engine.host.settings.group.heartbeat_ticks, lambda most: 0)
         drive = Drive(
-            loop, node.engine, cast(Any, Clock(self)), NeverFails(), TICK_MS, lambda drive: self._outlets(node, drive)
+            loop, node.engine, cast(Any, Clock(self)), NeverFails(), times, lambda drive: self._outlets(node, drive)
         )
         transport = drive.transport
         transport._count_peers()

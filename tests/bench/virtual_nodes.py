@@ -17,6 +17,7 @@ Per message, of all nodes together: see `low_rate.py`, and
 """
 
 import argparse
+import gc
 import os
 import subprocess
 import time
@@ -29,6 +30,7 @@ from pamqp import commands, frame
 
 from mayfly.cluster.host.frame import Frame
 from mayfly.cluster.transport import codec
+from mayfly.node.shell.process import MANY_OBJECTS, RARELY_OLDER
 from tests.bench.low_rate import CLIENT_US, SETTLE_MS, TimedBrokers, quantiles
 from tests.node.broker.three_brokers import NodeWorld
 
@@ -166,6 +168,8 @@ def measure(count: int, rate: int, seconds: float, turn_us: int, counting: bool)
         # A step that fits no tick: messages come at every moment of one.
         place = number % count
         nodes.at(began_us + number * 1_000_003 // rate, partial(clients[place].publish, number // count + place))
+    gc.collect()
+    gc.freeze()
     if counting:
         count_instructions(True)
     nodes.run(began_us + int(seconds * 1e6))
@@ -190,6 +194,7 @@ def main() -> None:
     parser.add_argument("--turn-us", type=int, default=300)
     parser.add_argument("--count-instructions", action="store_true")
     given = parser.parse_args()
+    gc.set_threshold(MANY_OBJECTS, *RARELY_OLDER)
     for count in given.nodes:
         measure(count, given.rate * count, given.seconds, given.turn_us, given.count_instructions)
 

@@ -4,6 +4,7 @@ It has a folder of its own, speaks with no host but this one, and waits for cond
 """
 
 import base64
+import hashlib
 import json
 import re
 import shutil
@@ -13,6 +14,9 @@ from pathlib import Path
 from typing import Any, Final, Self
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
+
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 
 from tests.waiting import BOUND_S, wait_for
 
@@ -37,8 +41,10 @@ _ARGUMENTS: Final = (
 class Browser:
     """One window; use it as a context. Elements are named by CSS selectors, those with a text by `text`."""
 
-    def __init__(self, width: int = 1280, height: int = 800) -> None:
+    def __init__(self, width: int = 1280, height: int = 800, trusted: Path | None = None) -> None:
+        """`trusted`: the file (PEM) of a certificate that is as good as one of a known authority, and no other is."""
         self._size = width, height
+        self._trusted = [] if trusted is None else [f"--ignore-certificate-errors-spki-list={_key_of(trusted)}"]
         self._folder = tempfile.TemporaryDirectory(prefix="mayfly-browser-", ignore_cleanup_errors=True)
         self._log = Path(self._folder.name, "driver.log")
         self._driver: subprocess.Popen[bytes] | None = None
@@ -56,7 +62,7 @@ class Browser:
         self._session = f"http://127.0.0.1:{found[1]}/session"
         profile = f"--user-data-dir={self._folder.name}/profile"
         size = f"--window-size={self._size[0]},{self._size[1]}"
-        options = {"binary": CHROMIUM, "args": [*_ARGUMENTS, profile, size]}
+        options = {"binary": CHROMIUM, "args": [*_ARGUMENTS, *self._trusted, profile, size]}
         wanted = {"browserName": "chrome", "goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
         try:
             made = self._ask("POST", "", {"capabilities": {"alwaysMatch": wanted}})
@@ -195,3 +201,10 @@ class Browser:
     def _is_removed(self) -> bool:
         shutil.rmtree(self._folder.name, ignore_errors=True)
         return not Path(self._folder.name).exists()
+
+
+def _key_of(certificate: Path) -> str:
+    """The SHA-256 of its public key, in base64."""
+    key = x509.load_pem_x509_certificate(certificate.read_bytes()).public_key()
+    octets = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return base64.b64encode(hashlib.sha256(octets).digest()).decode()

@@ -29,6 +29,7 @@ def node(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     """A cluster of one node; after the browser, so that none is started for nothing."""
     folder: Path = tmp_path_factory.mktemp("cluster")
     with Nodes(folder, 1, {"default_user": USER, "default_pass": PASSWORD}) as nodes:
+        nodes.login = (USER, PASSWORD)
         nodes.serve()
         yield nodes
 

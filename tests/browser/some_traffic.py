@@ -98,6 +98,40 @@ def bury(amqp: Address, user: str, password: str, queue: str, count: int) -> Non
             channel.basic_publish("", queue, b"%d" % number, pika.BasicProperties(delivery_mode=2, expiration="1"))
 
 
+def dead_letters(amqp: Address, user: str, password: str, queue: str, exchange: str, key: str, count: int) -> None:
+    """So many messages die at once in a queue, for that exchange."""
+    with _channel(amqp, user, password) as channel:
+        arguments = {"x-message-ttl": 1, **_dead_letters_to(exchange, key)}
+        channel.queue_declare(queue, durable=True, arguments=arguments)
+        for number in range(count):
+            channel.basic_publish("", queue, b"%d" % number, pika.BasicProperties(delivery_mode=2))
+
+
+def bound(amqp: Address, user: str, password: str, exchange: str, queue: str) -> None:
+    """Make an exchange, and a queue that gets all of it."""
+    with _channel(amqp, user, password) as channel:
+        channel.exchange_declare(exchange, "fanout", durable=True)
+        channel.queue_declare(queue, durable=True)
+        channel.queue_bind(queue, exchange)
+
+
+def full(amqp: Address, user: str, password: str, queue: str) -> None:
+    """A queue that takes no more than the one message in it."""
+    with _channel(amqp, user, password) as channel:
+        channel.queue_declare(queue, durable=True, arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
+        channel.basic_publish("", queue, b"the one", pika.BasicProperties(delivery_mode=2))
+
+
+@contextmanager
+def _channel(amqp: Address, user: str, password: str) -> Iterator["pika.adapters.blocking_connection.BlockingChannel"]:
+    """With confirms."""
+    parameters = pika.ConnectionParameters(amqp.host, amqp.port, credentials=pika.PlainCredentials(user, password))
+    with pika.BlockingConnection(parameters) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        yield channel
+
+
 def declare(amqp: Address, user: str, password: str, name: str) -> None:
     """Make a queue."""
     parameters = pika.ConnectionParameters(amqp.host, amqp.port, credentials=pika.PlainCredentials(user, password))

@@ -10,9 +10,12 @@ from tests.browser.browser import Browser
 from tests.browser.conftest import PASSWORD, USER, go, log_in
 from tests.browser.some_traffic import (
     another_client,
+    bound,
     bury,
     copied,
+    dead_letters,
     declare,
+    full,
     note_deaths,
     reading,
     reject,
@@ -240,6 +243,54 @@ def test_r1_a_queue_is_redriven_after_a_preview(page: Browser, node: Nodes) -> N
     page.wait("3 moved, 0 stayed of 3", "main")
     page.wait("done", "main [role=status] .tag")
     wait_for(lambda: node.ready(1, "returned") == 3, "all are back")
+
+
+def test_r1_a_redrive_has_a_rate_that_changes_is_paused_goes_on_and_is_cancelled(page: Browser, node: Nodes) -> None:
+    """R1: each by a button, and what stayed is still there."""
+    bury(node.plan(1).amqp, USER, PASSWORD, "slowly", 300)
+    wait_for(lambda: node.ready(1, "slowly.dead") == 300, "all are dead")
+    go(page, "queues/%2F/slowly.dead", "slowly.dead")
+    fold_out(page, "Send messages back to where they died")
+    page.write("details[open] input[name=rate]", "1")
+    page.click("button", "Start")
+    page.click("dialog button[type=submit]")
+    page.wait("of 300, 1 a second", "main")
+    page.click("button", "Pause")
+    page.wait("The redrive is paused.", "#told")
+    page.wait("paused", "main [role=status] .tag")
+    page.click("button", "Change the rate")
+    assert page.run("return document.querySelector('dialog input').value") == "1"
+    page.write("dialog input[name=rate]", "2")
+    page.click("dialog button[type=submit]")
+    page.wait("of 300, 2 a second", "main")
+    page.click("button", "Resume")
+    page.wait("running", "main [role=status] .tag")
+    page.click("button", "Cancel")
+    page.wait("The redrive is cancelled.", "#told")
+    page.wait("cancelled", "main [role=status] .tag")
+    # What was on its way when it was cancelled comes yet.
+    wait_for(lambda: node.ready(1, "slowly.dead") + node.ready(1, "slowly") == 300, "all of them, in either")
+    assert node.ready(1, "slowly.dead") > 0
+
+
+def test_a_parked_letter_is_released_and_a_lane_says_what_it_waits_for(page: Browser, node: Nodes) -> None:
+    amqp = node.plan(1).amqp
+    dead_letters(amqp, USER, PASSWORD, "unrouted", "missing", "", 1)
+    go(page, "deadletters", "Dead letters")
+    page.wait("unrouted", "table")
+    bound(amqp, USER, PASSWORD, "missing", "found")
+    page.run(f"[...{ROW}.querySelectorAll('button')].find((it) => it.innerText === 'Release').click()", "unrouted")
+    page.wait("routed again now", "dialog")
+    page.click("dialog button[type=submit]")
+    page.wait("Released", "#told")
+    page.wait_without("unrouted", "table")
+    wait_for(lambda: node.ready(1, "found") == 1, "it is where it belongs")
+    full(amqp, USER, PASSWORD, "no room")
+    for number in range(8):  # one of them is in another shard
+        dead_letters(amqp, USER, PASSWORD, f"waiting {number}", "", "no room", 1)
+    page.wait("no room", "table")
+    row = next(text for text in page.texts("tbody tr") if text.startswith("no room"))
+    assert row.split()[-1] == "room"
 
 
 def test_r5_a_queue_on_brake_says_so_and_is_released(page: Browser, node: Nodes) -> None:

@@ -25,8 +25,8 @@ BRAKE_BUGS = [
     Bug(
         "forgets the brake in a snapshot",
         "node/shard/snapshot/queue_row.py",
-        "    if queue.has_failures:\n",
-        "    if queue.has_failures and queue.deleted:\n",
+        "    brake = queue.brake.row() if queue.brake is not None and queue.has_failures else []\n",
+        "    brake = queue.brake.row() if queue.brake is not None and queue.deleted else []\n",
         _SHARD + "test_r5_c1_replicas_that_are_restored_at_any_time_go_on_alike",
         "assert",
     ),

@@ -81,6 +81,22 @@ PLAN_BUGS = [
         "assert",
     ),
     Bug(
+        "moves a queue that takes the heat with it",
+        "node/membership/queue_balance.py",
+        "if left and min(left)[0] <= load - load // GAIN_PARTS:",
+        "if left:",
+        "tests/node/membership/test_queue_balance.py::test_a_queue_that_is_alone_in_its_heat_stays",
+        "what would leave",
+    ),
+    Bug(
+        "moves a queue while a node drains",
+        "node/membership/plan_duty.py",
+        "if not busiest or goes or self._catalog.moving_queues():",
+        "if not busiest or self._catalog.moving_queues():",
+        DUTY + "test_no_queue_moves_by_itself_while_a_node_drains_or_is_silent",
+        "assert",
+    ),
+    Bug(
         "lets every snapshot go as if it were alone",
         "cluster/transport/pace.py",
         "self._used_until_s = used_s + size_bytes / self._bytes_per_second",

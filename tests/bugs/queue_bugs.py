@@ -73,17 +73,44 @@ QUEUE_BUGS = [
     Bug(
         "drops no queue that the catalog has not",
         "node/duties/comparison.py",
-        "            if record is None or not queue.has_left:\n",
-        "            if record is not None and not queue.has_left:\n",
+        "            if record is None:\n                surplus.append(id)\n",
+        "            if record is None:\n                continue\n",
         "tests/node/duties/test_comparison.py::test_what_is_missing_is_created_and_what_is_too_much_dropped",
         "assert",
     ),
     Bug(
         "drops what a queue that has moved has left behind",
         "node/duties/comparison.py",
-        "            if record is None or not queue.has_left:\n",
-        "            if True:\n",
+        "            if record is None:\n",
+        "            if record is None or queue.has_left:\n",
         "tests/node/duties/test_comparison.py::test_a_queue_that_moves_is_dropped_in_none_of_its_two_shards",
+        "assert",
+    ),
+    Bug(
+        "drops a queue that the catalog has elsewhere, and that has not left",
+        "node/duties/comparison.py",
+        "            if record is None:\n",
+        "            if record is None or not queue.has_left:\n",
+        "tests/node/duties/test_comparison.py::"
+        "test_a_queue_that_has_not_left_goes_where_the_catalog_has_it_and_is_not_dropped",
+        "assert",
+    ),
+    Bug(
+        "sends what was in a queue that leaves to where the catalog has it",
+        "node/duties/lane_transfers.py",
+        "        if queue.has_left and (moving.end_sequence == 0 or lane.first_sequence <= moving.end_sequence):\n",
+        "        if False:\n",
+        "tests/node/duties/test_lane_transfers.py::"
+        "test_what_was_in_a_queue_that_leaves_goes_where_the_queue_goes_whatever_the_catalog_says",
+        "the queue itself",
+    ),
+    Bug(
+        "keeps the lane of a queue that was dropped before it went",
+        "node/duties/lane_transfers.py",
+        "(received < 0 or self._has_lost_its_queue(lane))",
+        "received < 0",
+        "tests/node/duties/test_lane_transfers.py::"
+        "test_a_queue_that_is_dropped_before_it_went_leaves_its_lane_to_nobody",
         "assert",
     ),
     Bug(
@@ -275,8 +302,8 @@ QUEUE_BUGS = [
     Bug(
         "lets publishers go over before what they have published has arrived",
         "node/shard/moves.py",
-        "    return Crossed(up_to, lane.first_sequence > up_to)\n",
-        "    return Crossed(up_to, True)\n",
+        "        return Crossed(lane.last_own, False)\n",
+        "        return Crossed(lane.last_own, True)\n",
         "tests/node/shard/test_moves.py::test_who_has_published_in_the_old_shard_hears_when_that_has_arrived",
         "assert",
     ),
@@ -359,6 +386,18 @@ QUEUE_BUGS = [
         "assert",
     ),
     Bug(
+        "gives scheduled messages a second before they are due, in a cluster",
+        "node/shard/schedule.py",
+        "        return 0 <= self.next_due_ms() <= now_ms\n\n"
+        "    def take(self, until_ms: int, most: int, digests: list[bytes] | None = None) -> list[Message]:\n",
+        "        return 0 <= self.next_due_ms() <= now_ms + 1000\n\n"
+        "    def take(self, until_ms: int, most: int, digests: list[bytes] | None = None) -> list[Message]:\n"
+        "        until_ms += 1000\n",
+        "tests/simulation/test_directed_scenarios.py::"
+        "test_s2_s3_s4_s5_what_waits_comes_when_it_is_due_while_leaders_come_and_go",
+        "S3 early",
+    ),
+    Bug(
         "has messages wait for a delayed exchange half as long as was asked",
         "node/shard/publish.py",
         "        due_ms = asked_ms if form == AT else now_ms + asked_ms\n",
@@ -414,6 +453,22 @@ QUEUE_BUGS = [
         "            there[place] = 0\n",
         "            pass\n",
         "tests/node/shard/test_expire_anywhere.py::test_t12_other_deadlines_count_for_what_is_packed_too",
+        "Error",
+    ),
+    Bug(
+        "does not look at a piece that was packed anew until all that was known to be due has left",
+        "node/shard/line.py",
+        "                    near.add(smaller)\n",
+        "                    pass\n",
+        "tests/node/shard/test_expire_anywhere.py::test_x2_a_queue_is_what_its_messages_say",
+        "assert",
+    ),
+    Bug(
+        "lets messages die of a piece that has left the line",
+        "node/shard/near_deaths.py",
+        "            if piece.has_left:\n                continue\n            piece.first_leaves",
+        "            piece.first_leaves",
+        "tests/node/shard/test_expire_anywhere.py::test_x2_a_queue_is_what_its_messages_say",
         "Error",
     ),
     Bug(
@@ -672,8 +727,8 @@ QUEUE_BUGS = [
     Bug(
         "keeps an entry of which a stream took nothing",
         "node/shard/dead_letters.py",
-        "take_in_run(state, queue, run[repeats:]) if repeats < count else 0",
-        "take_in_run(state, queue, run[repeats:])",
+        "take_in_run(state, queue, run[repeats:], beyond_limits) if repeats < count else 0",
+        "take_in_run(state, queue, run[repeats:], beyond_limits)",
         "tests/node/shard/test_dead_letters.py::test_d6_what_comes_to_a_stream_together_is_as_one_after_the_other",
         "assert",
     ),

@@ -35,6 +35,14 @@ STREAM_BUGS = [
         "assert",
     ),
     Bug(
+        "leaves no marker",
+        "node/shard/stream_expiry.py",
+        "            _mark(state, queue, stream, message, key.name, reason)\n            return\n",
+        "            pass\n",
+        "tests/simulation/test_directed_scenarios.py::test_j3_keys_that_die_out_leave_markers",
+        "no marker",
+    ),
+    Bug(
         "has markers leave markers",
         "node/shard/stream_expiry.py",
         " and not message.marker_reason:",

@@ -22,6 +22,7 @@ from tests.bugs.host_bugs import HOST_BUGS
 from tests.bugs.http_bugs import HTTP_BUGS
 from tests.bugs.log_bugs import LOG_BUGS
 from tests.bugs.memory_bugs import MEMORY_BUGS
+from tests.bugs.move_bugs import MOVE_BUGS
 from tests.bugs.plan_bugs import PLAN_BUGS
 from tests.bugs.queue_bugs import QUEUE_BUGS
 from tests.bugs.raft_bugs import RAFT_BUGS
@@ -33,7 +34,7 @@ from tests.bugs.transport_bugs import TRANSPORT_BUGS
 
 KINDS = (
     RAFT_BUGS, GROUP_BUGS, LOG_BUGS, HOST_BUGS, TIME_BUGS, QUEUE_BUGS, AMQP_BUGS, HTTP_BUGS, MEMORY_BUGS, START_BUGS,
-    TRANSPORT_BUGS, PLAN_BUGS, STREAM_BUGS, REDRIVE_BUGS, BRAKE_BUGS,
+    TRANSPORT_BUGS, PLAN_BUGS, STREAM_BUGS, REDRIVE_BUGS, BRAKE_BUGS, MOVE_BUGS,
 )  # fmt: skip
 BUGS = [bug for kind in KINDS for bug in kind]
 TRIED = [
@@ -62,6 +63,9 @@ FOUND_BY_HOSTS = (
     "forgets its vote at restart",
     "votes twice in a term",
 )
+
+FOUND_BY_WIDE = ("leaves an entry out when it goes on for another leader",)
+"""Of the bugs in how nodes are told by others."""
 
 LONGEST_SEARCH_S = 1800
 
@@ -127,6 +131,14 @@ def test_the_simulator_of_hosts_finds_it_without_being_told_where_to_look(bug: B
     """Whole hosts under chaos."""
     broken_source(bug, tmp_path)
     search(bug, tmp_path, "hosts")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bug", [bug for bug in BUGS if bug.name in FOUND_BY_WIDE], ids=repr)
+def test_the_simulator_of_wide_clusters_finds_it_without_being_told_where_to_look(bug: Bug, tmp_path: Path) -> None:
+    """Whole nodes, most of which are told by others."""
+    broken_source(bug, tmp_path)
+    search(bug, tmp_path, "wide")
 
 
 def search(bug: Bug, folder: Path, simulator: str) -> None:

@@ -4,18 +4,37 @@ from pathlib import Path
 
 import pytest
 
-from tests.bugs.bug import Bug
+from tests.bugs.bug import ROOT, Bug
 from tests.bugs.outsider_table import (
     CAUGHT,
     ENDED,
     KINDS,
     NOT_RUN,
     OUTSIDE,
+    PASSED,
     is_settled,
     put_row,
     row_of,
     try_in_a_process,
 )
+
+PAGE = ROOT / "docs" / "measurements" / "second-judge.md"
+WHOLE_KINDS = ("time", "Raft", "HTTP", "transport", "moves")
+"""Kinds all of whose bugs have been tried."""
+
+
+def test_the_page_has_every_bug_of_the_kinds_that_are_whole() -> None:
+    bugs = [(kind, bug) for kind in WHOLE_KINDS for bug in KINDS[kind]]
+    missing = [bug.name for kind, bug in bugs if not is_settled(PAGE, kind, bug, only_new=True)]
+    command = f"python -m tests.bugs.outsider_table --new --write {PAGE.relative_to(ROOT)}"
+    assert not missing, f"`{command}` adds their rows"
+
+
+def test_each_row_of_the_page_is_of_a_bug_that_is_there() -> None:
+    lines = PAGE.read_text(encoding="utf-8").split("| kind | bug |")[1].splitlines()[2:]
+    rows = [tuple(line.removeprefix("| ").split(" | ")[:2]) for line in lines if line.startswith("| ")]
+    assert len(rows) == len(set(rows)) > 100
+    assert set(rows) <= {(kind, bug.name) for kind, bugs in KINDS.items() for bug in bugs}
 
 
 @pytest.mark.parametrize(
@@ -55,3 +74,5 @@ def test_a_row_says_why() -> None:
     assert row == f"| transport | {bug.name} | not run | {OUTSIDE} |"
     row = row_of("transport", bug, {"found": ENDED, "says": "ValueError: 7"}, [1])
     assert row == f"| transport | {bug.name} | not judged | the run ends by itself: ValueError: 7 |"
+    row = row_of("transport", bug, {"found": PASSED, "first": "seed 1: first judge, lost: one | two"}, [1])
+    assert row.endswith(r" | not caught, 1 seeds; the first judge does | seed 1: first judge, lost: one \| two |")

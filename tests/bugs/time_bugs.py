@@ -105,8 +105,8 @@ TIME_BUGS = [
     Bug(
         "looks at no deadline behind a head that is got",
         "node/shard/holders.py",
-        "    state.touch(queue)\n    if message is None and queue.is_arriving:",
-        "    if message is None and queue.is_arriving:",
+        "    state.touch(queue)\n    if message is None and is_incomplete(state, queue):",
+        "    if message is None and is_incomplete(state, queue):",
         OTHERS + "test_t6_t7_a_head_without_ttl_that_stops_all_later_expiry",
         "[1, 1, 1] == [0, 0, 0]",
     ),

@@ -236,7 +236,7 @@ ACTS: Final[dict[str, Callable[[World], list[Any]]]] = {
     "a queue is to move": lambda world: [world.c.MoveQueue("/", "q", 3 - shard_of_q(world))],
     "a queue has moved": lambda world: [
         world.c.MoveQueue("/", "q", 3 - shard_of_q(world)),
-        world.c.QueueMoved(1, shard_of_q(world), 3 - shard_of_q(world)),
+        world.c.QueueMoved(1, shard_of_q(world), 3 - shard_of_q(world), 1),
     ],
 }  # fmt: skip
 

@@ -64,6 +64,12 @@ TROUBLES: Final = {
     "MayflyMemoryAlarm": [("mayfly_memory_alarm{OF}", "0x20 1x20")],
     "MayflyPublishersBlocked": [("mayfly_publishers_blocked{OF}", "0x20 1x20")],
     "MayflyExpiryLag": [("mayfly_expiry_lag_ms{OF}", "900x20 1100x20")],
+    # Of 10 messages a step, all are 1 s late at most; then half are 2.5 s late.
+    "MayflyDueLag": [
+        ('mayfly_due_lag_seconds_bucket{OF, le="1.0"}', "0+10x20 205+5x20"),
+        ('mayfly_due_lag_seconds_bucket{OF, le="2.5"}', "0+10x20 210+10x20"),
+        ('mayfly_due_lag_seconds_bucket{OF, le="+Inf"}', "0+10x20 210+10x20"),
+    ],
     "MayflyClockAhead": [("mayfly_clock_excess_ms{OF}", "0x20 3x20")],
     "MayflyClockRefusals": [("mayfly_clock_refusals_total{OF}", "4x20 5+1x20")],
     "MayflyDeadLettersWait": [("mayfly_lane_oldest_seconds{OF}", "9x20 11x20")],
@@ -145,6 +151,7 @@ _KEPT: Final[dict[str, dict[str, str] | tuple[str, ...]]] = {
     "MayflyMemberDown": {},
     "MayflyPublishersBlocked": {},
     "MayflyExpiryLag": ("pod", "instance"),
+    "MayflyDueLag": {},
     "MayflySlowDisk": ("pod", "instance"),
     "MayflyPeerDamaged": ("pod", "instance"),
     "MayflyDeadLettersWait": {},

@@ -23,7 +23,20 @@ from tests.failover.leases import EXPIRES_MS, Leases
 from tests.failover.releases import Upgrade
 from tests.failover.upgrade import ROLLING_UPGRADE, UPGRADES, upgrade, upgrade_and_go_back
 from tests.integration.nodes import wait_for
-from tests.reliability.chaos import LOGIN, WHOLE_WITHIN_S, Run, calm, clients_of, declare_queues, is_whole, leaders_of
+from tests.reliability.chaos import (
+    LOGIN,
+    MOVED_WITHIN_S,
+    WHOLE_WITHIN_S,
+    Run,
+    calm,
+    clients_of,
+    declare_queues,
+    have_all_moved,
+    have_one_placed,
+    have_some_moved,
+    is_whole,
+    leaders_of,
+)
 from tests.reliability.clients import consumers_of, publishers_of
 from tests.reliability.dead_letter_judging import judge_dead_letters
 from tests.reliability.dead_letters import (
@@ -54,6 +67,8 @@ class FailoverRun:
     """No other fault begins after so long."""
     nodes: int = NODES
     """Shards have three replicas, however many there are."""
+    moves: bool = False
+    """Whether queues are on their way to other shards, and replicas to other nodes, when a fault comes."""
     image: str = IMAGE
     next_image: str = ""
     """What a rolling upgrade leads to."""
@@ -159,6 +174,9 @@ def _hit(run: FailoverRun, nodes: ContainerNodes, queues: Sequence[str], say: bo
             busiest = random.choice([id for id in nodes.ids if led[id] == max(led.values())] or list(nodes.ids))
             fault = Fault(kind, choose_victims(kind, nodes, busiest, random))
             fault.led = tuple(queue for queue, leader in leaders.items() if leader in fault.victims)
+            if run.moves:
+                run.streams.moves_asked += have_some_moved(nodes, clients, queues, random)
+                run.streams.places_asked += have_one_placed(nodes, run.streams.replicas, random)
             try:
                 if kind in UPGRADES:
                     play = upgrade if kind == ROLLING_UPGRADE else upgrade_and_go_back
@@ -174,6 +192,8 @@ def _hit(run: FailoverRun, nodes: ContainerNodes, queues: Sequence[str], say: bo
             clients.check()
             if say:
                 print(f"  {fault}; whole {(fault.whole_us - fault.healed_us) / 1e6:.1f} s later", flush=True)
+    if run.moves:
+        wait_for(lambda: have_all_moved(nodes, queues), "the end of all moves", MOVED_WITHIN_S, every_s=0.1)
 
 
 # ------------------------------------------------------------------------------------------------ figures

@@ -1,7 +1,7 @@
 """`make test-failover`: containers are killed, paused, cut off and lose disks under load; judges, prints figures.
 
     python -P tests/failover/run_failover.py [--rounds 3] [--minutes 8] [--faults kill,isolate] [--seed N]
-                                                 [--nodes 5]
+                                                 [--nodes 5] [--moves]
 
 Needs a Docker engine on this machine, and root. Exit code 0: every promise kept.
 """
@@ -41,6 +41,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
     parser.add_argument("--rate", type=float, default=300.0, help="messages per second; half as many more expire")
     parser.add_argument("--nodes", type=int, default=3, help="with three replicas of each shard")
+    parser.add_argument("--moves", action="store_true", help="queues and replicas move all the while")
     parser.add_argument("--upgrade-from", metavar="COMMIT", default="", help="a rolling upgrade to these sources")
     parser.add_argument("--write", type=Path, help="Markdown file whose figures are replaced")
     arguments = parser.parse_args()
@@ -60,8 +61,9 @@ def main() -> None:
     print("building the image ...", flush=True)
     make_image()
     run = FailoverRun(
-        arguments.seed, arguments.rounds, kinds, arguments.rate, arguments.minutes, nodes=arguments.nodes
-    )
+        arguments.seed, arguments.rounds, kinds, arguments.rate, arguments.minutes, nodes=arguments.nodes,
+        moves=arguments.moves and not arguments.upgrade_from,
+    )  # fmt: skip
     if arguments.upgrade_from:
         try:
             run.image, run.next_image = make_image_of(arguments.upgrade_from, f"{IMAGE}-before"), IMAGE
@@ -93,7 +95,7 @@ def report(run: FailoverRun) -> str:
     dead_arrived = {(delivery.queue, delivery.message_id) for delivery in dead.history.deliveries}
     lines = [
         f"{time.strftime('%Y-%m-%d')}, {run.nodes} nodes, {len(run.faults)} faults in {run.seconds:.0f} s, "
-        f"seed {run.seed}, "
+        f"{run.streams.moves_asked} moves of queues and {run.streams.places_asked} of replicas, seed {run.seed}, "
         f"{run.rate:g} messages/s that are consumed and {run.rate / 2:g} that expire; mayfly {run.build}, "
         f"{os.cpu_count()} CPUs, load average {os.getloadavg()[1]:.1f}.",
         "",

@@ -65,3 +65,21 @@ def test_every_fault_once(image: str, tmp_path: Path, monkeypatch: pytest.Monkey
     assert not set(run.impossible) - {"slow disk"}
     assert messages_checked(run) > 1_000
     assert run.leases is not None and any(lease.gone_s for lease in run.leases.leases)
+
+
+def test_five_nodes_while_queues_and_replicas_move(
+    image: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same with some faults, while queues are on their way to other shards and replicas to other nodes."""
+    monkeypatch.setenv("TESTCONTAINERS_RYUK_DISABLED", "true")
+    from tests.failover.run import FailoverRun, carry_out_run, messages_checked
+    from tests.failover.run_failover import report
+
+    seed = int(os.environ.get("FAILOVER_SEED", random.randrange(1_000_000)))
+    run = FailoverRun(seed, kinds=["kill", "pause", "isolate"], rate=90.0, nodes=5, moves=True)
+    carry_out_run(run, tmp_path)
+    print(report(run))
+    assert not run.violations, f"FAILOVER_SEED={seed}: {run.violations[:10]}; logs in {tmp_path}"
+    assert {fault.kind for fault in run.faults} == set(run.kinds)
+    assert messages_checked(run) > 300
+    assert run.streams.moves_asked and run.streams.places_asked

@@ -5,7 +5,7 @@ import pytest
 from pika.exceptions import ConnectionClosedByBroker
 
 from mayfly.node.settings.kinds import Address
-from tests.failover.leases import Leases
+from tests.failover.leases import Lease, Leases
 from tests.waiting import BOUND_S
 
 
@@ -42,3 +42,9 @@ def test_a_node_that_is_stopped_meanwhile_ends_no_run(monkeypatch: pytest.Monkey
     leases.join(BOUND_S)
     assert leases.failure is None
     assert leases.leases and leases.leases[0].gone_s
+
+
+def test_a_lease_that_ends_early_is_told_but_not_if_clocks_were_that_fast() -> None:
+    assert Lease("q", 6_000, asked_s=10.0, gone_s=15.97).fault(0.0) == "q with 6000 ms was gone 0.030 s early"
+    assert Lease("q", 6_000, asked_s=10.0, gone_s=15.97).fault(0.02) == ""
+    assert Lease("q", 6_000, asked_s=10.0, gone_s=15.8).fault(0.02) != ""

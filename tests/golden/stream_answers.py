@@ -367,6 +367,97 @@ def fanned_out(client: Client) -> Any:
 
 
 @scene
+def in_a_queue_beside_it(client: Client) -> Any:
+    """What comes to the queue behind the same exchange, once; and the stream has it still."""
+    channel = client.channel()
+    channel.exchange_declare("x", "fanout")
+    declare(channel)
+    channel.queue_declare("q", durable=True, arguments={"x-queue-type": "quorum"})
+    for queue in ("s", "q"):
+        channel.queue_bind(queue, "x")
+    channel.confirm_delivery()
+    for number in range(2):
+        headers = {"number": number}
+        channel.basic_publish("x", "key", str(number).encode(), pika.BasicProperties(headers=headers), mandatory=True)
+    got: list[Any] = []
+    for _ in range(3):
+        method, properties, body = channel.basic_get("q", auto_ack=True)
+        if method is None:
+            got.append(None)
+        else:
+            got.append([method.exchange, method.routing_key, method.redelivered, properties.headers, body.decode()])
+    return [got, _numbers(client, lambda found: len(found) == 2)]
+
+
+@scene
+def from_a_time(client: Client) -> Any:
+    """What was published seconds before is not given, what came seconds after is."""
+    channel = client.channel()
+    declare(channel)
+    fill(channel, 3)
+    time.sleep(2.5)
+    between = datetime.datetime.now(datetime.UTC)
+    time.sleep(2.5)
+    fill(channel, 3, 3)
+    consumed = Consumed(client.channel(), 10)
+    consumed.consume(x_stream_offset=between)
+    return consumed.take()
+
+
+_LARGE_BYTES: Final = 1000
+_SEGMENT_BYTES: Final = 10_000
+
+
+def _filled_with_large(channel: BlockingChannel, first: int, count: int) -> None:
+    channel.confirm_delivery()
+    for number in range(first, first + count):
+        channel.basic_publish("", "s", str(number).encode().ljust(_LARGE_BYTES))
+
+
+def _numbers(client: Client, is_awaited: Callable[[list[int]], bool]) -> list[int]:
+    """The numbers that are the bodies of all that is there, once they are what is awaited, or were not for long."""
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        consumed = Consumed(client.channel(), 1000)
+        consumed.consume(x_stream_offset="first")
+        found = [int(body) for _, body in consumed.take()]
+        consumed.channel.close()
+        if is_awaited(found) or time.monotonic() > until:
+            return found
+
+
+def _is_left(found: list[int], last: int, first: int) -> bool:
+    """Whether all up to the last is there, from one on that is not before ``first``."""
+    return found == list(range(found[0] if found else 0, last + 1)) and found[0] >= first
+
+
+@scene
+def retained_by_size(client: Client) -> Any:
+    """Whether the oldest have gone, the newest are there, none is missing between, and as much is there as is to be:
+    within two of the small segments, of which RabbitMQ drops whole ones."""
+    channel = client.channel()
+    most = 50
+    declare(channel, x_max_length_bytes=most * _LARGE_BYTES, x_stream_max_segment_size_bytes=_SEGMENT_BYTES)
+    _filled_with_large(channel, 0, 200)
+    two_segments = 2 * _SEGMENT_BYTES // _LARGE_BYTES
+    left = _numbers(client, lambda found: _is_left(found, 199, 200 - most - two_segments))
+    return [left[-1], left == list(range(left[0], 200)), abs(len(left) - most) <= two_segments]
+
+
+@scene
+def retained_by_age(client: Client) -> Any:
+    """The same of an age: what was published long before has gone when more is published."""
+    channel = client.channel()
+    declare(channel, x_max_age="5s", x_stream_max_segment_size_bytes=_SEGMENT_BYTES)
+    _filled_with_large(channel, 0, 50)
+    time.sleep(6)
+    _filled_with_large(channel, 50, 50)
+    two_segments = 2 * _SEGMENT_BYTES // _LARGE_BYTES
+    left = _numbers(client, lambda found: _is_left(found, 99, 50 - two_segments))
+    return [left[-1], left == list(range(left[0], 100)), left[0] >= 50 - two_segments]
+
+
+@scene
 def cancelled(client: Client) -> Any:
     """After cancel-ok nothing more comes; what is still open can be acknowledged, and a new consumer begins anew."""
     channel = client.channel()

@@ -13,6 +13,7 @@ from tests.golden.recordings import (
     MATCH,
     QUEUE_TYPES,
     STALE,
+    changed_since,
     documented,
     judge,
     judged_again,
@@ -48,6 +49,16 @@ def test_every_scenario_on_three_nodes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("queue_type", QUEUE_TYPES)
 def test_only_recorded_scenarios_are_documented(queue_type: str) -> None:
     assert documented(DEVIATIONS.read_text(encoding="utf-8"), queue_type).keys() <= recorded(queue_type).keys()
+
+
+@recordings_needed
+@pytest.mark.parametrize("queue_type", QUEUE_TYPES)
+def test_what_has_changed_since_the_release_before_is_documented_by_name(queue_type: str) -> None:
+    """But for headers that came since then, which a row is about."""
+    text = DEVIATIONS.read_text(encoding="utf-8")
+    changed = changed_since(queue_type)
+    assert len(changed) > 5
+    assert [name for name in changed if f"`{name}`" not in text] == []
 
 
 @recordings_needed

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any, Final
+from urllib.parse import quote
 
 import aiormq
 import pika
@@ -53,7 +54,7 @@ def channel(nodes: Nodes, id: int, confirms: bool = False) -> Iterator[BlockingC
 
 def url(nodes: Nodes, id: int) -> str:
     """For aio-pika."""
-    user, password = nodes.login
+    user, password = (quote(each, safe="") for each in nodes.login)
     return f"amqp://{user}:{password}@{nodes.plan(id).amqp}/?heartbeat=0"
 
 
@@ -180,7 +181,7 @@ class Publisher(threading.Thread):
         self._filling = b"." * size
         self._expiration_ms = expiration_ms
         self._stopping = threading.Event()
-        self.sent = 0
+        self.sent_at_s: list[float] = []
         self.confirmed: list[int] = []
         self.confirmed_at_s: list[float] = []
         self.refused: list[int] = []
@@ -223,7 +224,7 @@ class Publisher(threading.Thread):
         while not self._stopping.is_set() and not failures and (self._count is None or self.sent < self._count):
             await window.acquire()
             task = asyncio.ensure_future(one(self.sent))
-            self.sent += 1
+            self.sent_at_s.append(time.monotonic())
             tasks.add(task)
             task.add_done_callback(tasks.discard)
             ahead_s = began_s + self.sent / self._rate - time.monotonic()
@@ -235,6 +236,11 @@ class Publisher(threading.Thread):
         if failures:
             raise failures[0]
         await connection.close()
+
+    @property
+    def sent(self) -> int:
+        """How many messages were published, confirmed or not."""
+        return len(self.sent_at_s)
 
     def stop(self) -> None:
         """Publish nothing more; confirms may still come."""

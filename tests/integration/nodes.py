@@ -40,6 +40,7 @@ BUS_ERROR: Final = (
 _FIRST_PORT: Final = 5_700
 _LAST_PORT: Final = 6_980
 _PORT_STEP: Final = 10
+_PRELOAD: Final = "LD_PRELOAD="
 _LOG_LINE: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (\w+) +([\w.]+): ")
 
 
@@ -407,8 +408,15 @@ class _BehindWords(LocalCluster):
     def start_node(self, plan: NodePlan) -> int:
         """As its base does."""
         id = self._ids[plan.name]
-        self._executable = [word for words in self._words for word in words(id)] + self._mayfly
+        self._executable = with_all_libraries([word for words in self._words for word in words(id)] + self._mayfly)
         return super().start_node(plan)
+
+
+def with_all_libraries(words: list[str]) -> list[str]:
+    """Words of a command in which each `env` that loads a library loads those of the others, too: else only the last
+    would be loaded."""
+    libraries = [word.removeprefix(_PRELOAD) for word in words if word.startswith(_PRELOAD)]
+    return [_PRELOAD + ":".join(libraries) if word.startswith(_PRELOAD) else word for word in words]
 
 
 def _plain(value: object) -> object:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -29,6 +30,16 @@ def ask(
 def ask_to_move(nodes: Nodes, id: int, queue: str, shard: int, user: tuple[str, str] = GUEST) -> int:
     """The status with which a node takes it that a queue of the default vhost shall move to a shard."""
     return _ask(nodes, id, "POST", f"/queues/%2F/{quote(queue, safe='')}/move", {"shard": shard}, user)[0]
+
+
+def ask_to_place(nodes: Nodes, id: int, shard: int, voters: Sequence[str], user: tuple[str, str] = GUEST) -> int:
+    """The status with which a node takes it that a shard shall vote on the nodes of these names."""
+    return _ask(nodes, id, "POST", f"/shards/{shard}/move", {"voters": voters}, user)[0]
+
+
+def ask_to_lead(nodes: Nodes, id: int, shard: int, leader: str, user: tuple[str, str] = GUEST) -> int:
+    """The status with which a node takes it that the node of that name shall lead a shard."""
+    return _ask(nodes, id, "POST", f"/shards/{shard}/transfer", {"leader": leader}, user)[0]
 
 
 def _ask(

@@ -3,7 +3,6 @@
 import contextlib
 import itertools
 import shutil
-import subprocess
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 
 from tests.integration.clients import PERSISTENT, Publisher, channel, connect, drain, publish_all
 from tests.integration.nodes import Nodes, bounded, wait_for
+from tests.integration.small_disks import small_disk
 from tests.waiting import BOUND_S
 
 pytestmark = [pytest.mark.processes]
@@ -28,21 +28,11 @@ FILLED_WITHIN_S = 10 * BOUND_S
 @pytest.fixture(scope="module")
 def disks(folder: Path) -> Iterator[list[Path]]:
     """A small file system for each node."""
-    mounted: list[Path] = []
-    try:
-        for number in range(3):
-            disk = folder / f"disk{number + 1}"
-            disk.mkdir(parents=True)
-            command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "mayfly-test", str(disk)]
-            try:
-                subprocess.run(command, check=True, capture_output=True, timeout=10)
-            except (OSError, subprocess.SubprocessError) as error:
-                pytest.skip(f"a small tmpfs cannot be mounted here (this takes root): {error}")
-            mounted.append(disk)
-        yield mounted
-    finally:
-        for disk in mounted:
-            subprocess.run(["umount", str(disk)], check=True, timeout=10)
+    made = [folder / f"disk{number + 1}" for number in range(3)]
+    with contextlib.ExitStack() as stack:
+        for disk in made:
+            stack.enter_context(small_disk(disk, DISK_BYTES))
+        yield made
 
 
 def start(folder: Path, disks: list[Path], limit_bytes: int) -> Nodes:

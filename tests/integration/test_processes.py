@@ -211,6 +211,25 @@ def test_two_processes_are_one_broker(host: Host) -> None:
     assert "Traceback" not in log and " ERROR " not in log
 
 
+def test_without_copies_each_of_two_processes_has_shards_of_its_own(tmp_path: Path, base_port: int) -> None:
+    host = Host(tmp_path, base_port, HOST, "--replication-factor", "1")
+    try:
+        host.start()
+        host.until_serving()
+
+        def is_shared_out() -> bool:
+            ids = {row["id"] for row in host.members()}
+            catalog, *shards = fetch(host.http[1], "/shards")[1]["shards"]
+            alone = all(row["voters"] == row["plan"] and len(row["plan"]) == 1 for row in shards)
+            settled = alone and not any(row["learners"] or row["changing"] for row in shards)
+            everywhere = {*catalog["voters"], *catalog["learners"]}
+            return len(ids) == 2 and settled and {row["voters"][0] for row in shards} == ids == everywhere
+
+        wait_for(is_shared_out, "shards on one of the two each, and the catalog on both", START_WITHIN_S, 0.05)
+    finally:
+        host.close()
+
+
 def test_a_signal_to_all_processes_at_once_is_a_stop_in_order(host: Host) -> None:
     """What systemd does with KillMode=control-group. The parent then tells each of them once more."""
     host.start()

@@ -136,7 +136,8 @@ def test_a_wiped_node_comes_back_as_another_member(tmp_path: Path) -> None:
 
 
 def test_operators_move_shards_and_strangers_do_not(places: Growing) -> None:
-    """`mayfly shards move | transfer | status`, `mayfly cluster members`, and what happens without the password."""
+    """`mayfly shards move | transfer | status`, `mayfly queue move`, `mayfly cluster members`, and what happens without
+    the password."""
     places.start(1)
     places.until_serving()
     for number in (2, 3):
@@ -159,6 +160,23 @@ def test_operators_move_shards_and_strangers_do_not(places: Growing) -> None:
     assert places.mayfly("shards", "move", "1", *node).returncode == 0
     places.until_settled(1, 1, 2, 3)
     assert places.mayfly("shards", "move", "1", "nobody", *node).returncode == 1
+
+    with channel(places, 1) as declaring:
+        declaring.queue_declare("moved", durable=True)
+    publish_all(places, 1, "moved", [b"goes with it"])
+    found = places.queue(1, "moved")
+    assert found is not None
+    target = found["shard"] % 16 + 1
+    done = places.mayfly("queue", "move", "/", "moved", str(target), *node)
+    assert (done.returncode, f"moves to shard {target}" in done.stdout) == (0, True), done.stderr
+
+    def is_there() -> bool:
+        row = places.queue(3, "moved") or {}
+        return (row.get("shard"), row.get("ready")) == (target, 1)
+
+    wait_for(is_there, f"the queue in shard {target}, with its message")
+    assert [body for body, _ in drain(places, 2, "moved")] == [b"goes with it"]
+    assert places.mayfly("queue", "move", "/", "moved", "17", *node).returncode == 1
     shown = places.mayfly("cluster", "members", *node).stdout + places.mayfly("shards", "status", *node).stdout
     assert "node3" in shown and "shard 16" in shown
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.clients import channel, publish_all
+from tests.integration.clients import channel, declare_led_by, publish_all
 from tests.integration.nodes import Nodes, Ports
 from tests.integration.operators import ask, mayfly
 from tests.integration.test_streams import STREAM, read
@@ -21,6 +21,7 @@ pytestmark = [
 ]
 
 COUNT = 2_000
+VICTIM = 3
 PASSWORD = "kept in a file"
 MIRROR = {**STREAM, "x-mirror": "orders", "x-upstream": "east"}
 
@@ -76,11 +77,12 @@ def shown(west: Nodes, mirror: str = "copy") -> dict[str, Any]:
     return found
 
 
-def until_copied(west: Nodes, count: int) -> None:
-    wait_for(
-        lambda: (shown(west)["state"], shown(west)["copied_to"], shown(west)["lag"]) == ("reading", count, 0),
-        f"{count} messages in the mirror",
-    )
+def until_copied(west: Nodes, count: int, mirror: str = "copy") -> None:
+    def is_copied() -> bool:
+        link = shown(west, mirror)
+        return (link["state"], link["copied_to"], link["lag"]) == ("reading", count, 0)
+
+    wait_for(is_copied, f"{count} messages in the mirror")
 
 
 def test_j4_a_mirror_elsewhere_has_each_once_and_in_order_whichever_node_is_killed(
@@ -109,6 +111,73 @@ def test_j4_a_mirror_elsewhere_has_each_once_and_in_order_whichever_node_is_kill
     assert read(west, 1, "copy", "first", COUNT - 1) == list(enumerate(bodies))
 
 
+@pytest.mark.slow
+def test_j4_a_mirror_between_clusters_of_three_has_each_once_and_in_order_whichever_leader_is_killed(
+    folder: Path,
+) -> None:
+    """There the leader of the stream dies, then the node that is read from: the mirror goes to the other address; here
+    the leader of the mirror."""
+    password = folder / "password of three"
+    password.write_text(PASSWORD)
+    with Nodes(folder / "east of three") as there:
+        there.serve()
+        assert ask(there, 1, "PUT", "users/mirror", {"password": PASSWORD, "tags": ""})[0] == 201
+        rights = {"configure": "", "write": "", "read": ".*"}
+        assert ask(there, 1, "PUT", "permissions/%2F/mirror", rights)[0] in (201, 204)
+        with channel(there, 1) as declaring:
+            stream = declare_led_by(there, declaring, "orders", lambda leader: leader == VICTIM, STREAM)
+        upstreams = folder / "three.toml"
+        addresses = [f"amqp://{there.plan(id).amqp}" for id in (1, 2)]
+        upstreams.write_text(
+            f'[east]\naddresses = {addresses}\nuser = "mirror"\npassword_file = "{password}"\nfor_vhosts = ["/"]\n'
+        )
+        with Nodes(folder / "west of three", settings={"upstreams_file": upstreams}) as here:
+            here.serve()
+            mirroring = {**STREAM, "x-mirror": stream, "x-upstream": "east"}
+            with channel(here, 1) as declaring:
+                mirror = declare_led_by(here, declaring, "copy", lambda leader: leader == VICTIM, mirroring)
+            bodies = [b"%d" % number for number in range(COUNT)]
+            quarter = COUNT // 4
+            publish_all(there, 1, stream, bodies[:quarter])
+            until_copied(here, quarter, mirror)
+
+            there.kill(VICTIM)
+            wait_for(lambda: there.leader_of(stream) not in (0, VICTIM), "another leader of the stream")
+            publish_all(there, 1, stream, bodies[quarter : 2 * quarter])
+            there.heal()
+            until_copied(here, 2 * quarter, mirror)
+
+            killed = read_from(there)
+            there.kill(killed)
+            wait_for(lambda: there.leader_of(stream, VICTIM) not in (0, killed), "a leader of the stream")
+            publish_all(there, VICTIM, stream, bodies[2 * quarter : 3 * quarter])
+            until_copied(here, 3 * quarter, mirror)
+            there.heal()
+
+            here.kill(VICTIM)
+            wait_for(lambda: here.leader_of(mirror) not in (0, VICTIM), "another leader of the mirror")
+            publish_all(there, 1, stream, bodies[3 * quarter :])
+            until_copied(here, COUNT, mirror)
+            here.heal()
+            for id in here.ids:
+                assert read(here, id, mirror, "first", COUNT - 1) == list(enumerate(bodies))
+
+
+def read_from(there: Nodes) -> int:
+    """The node at which the mirror's connection is."""
+    names: set[str] = set()
+
+    def is_told() -> bool:
+        # One that it has left may still be in the list, and the next one not yet.
+        rows = ask(there, VICTIM, "GET", "connections")[1]
+        names.clear()
+        names.update(row["node"] for row in rows if row["user"] == "mirror")
+        return len(names) == 1
+
+    wait_for(is_told, "one connection of the mirror", every_s=0.1)
+    return next(id for id in there.ids if there.status(id)["name"] in names)
+
+
 def test_j4_how_far_a_mirror_of_a_stream_elsewhere_is_told(west: Nodes) -> None:
     """Over HTTP, by the command, in the metrics; the password nowhere."""
     until_copied(west, COUNT)
@@ -119,6 +188,8 @@ def test_j4_how_far_a_mirror_of_a_stream_elsewhere_is_told(west: Nodes) -> None:
     assert "copies orders of cluster east: 0 behind, reading" in mayfly(west, 1, "stream", "show", "copy")
     assert west.metric(1, "mayfly_stream_upstream_reading") == 1
     assert west.metric(1, "mayfly_stream_upstream_lag") == 0
+    told = {"vhost": "/", "mirror": "copy", "cluster": "east", "reading": True, "lag": 0}
+    assert told in [row for group in west.status(1)["groups"] for row in group.get("upstreams", ())]
     logs = "".join(each.read_text(errors="replace") for each in west.folder.rglob("*.log"))
     assert "mirror 'copy' in vhost '/' reads stream 'orders' of cluster 'east'" in logs
     assert PASSWORD not in logs

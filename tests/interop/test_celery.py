@@ -84,7 +84,7 @@ def test_results_times_retries_and_control(whole: Nodes, tmp_path: Path, monkeyp
         wait_for(lambda: later.id in str(inspect.revoked()), "the revoked task", WITHIN_S)
 
 
-@pytest.mark.interop_long
+@pytest.mark.slow
 def test_quorum_queues_with_native_delays(whole: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Celery's own way with quorum queues: an ETA goes through a chain of queues with TTL and dead letters, so that
     more tasks than the prefetch may wait for their time while others run."""

@@ -18,7 +18,6 @@ EMPTY: Final = {
     ("cluster/transport/peer_port.py", "self._folder"): "there is one while the port is open",
     ("node/broker/operation.py", "self._done"): "who is to be told, while the step is under way",
     ("node/broker/publishing.py", "self._done"): "who is to be told, while the run is under way",
-    ("node/shell/listener.py", "self._ticker"): "there is one while it listens",
 }
 
 

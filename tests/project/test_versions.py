@@ -10,6 +10,7 @@ from mayfly.cluster.versions import (
     LEVEL_HIGHEST,
     SHARD_SNAPSHOT_VERSION,
     SHARD_SNAPSHOT_WITH_BRAKES,
+    SHARD_SNAPSHOT_WITH_MOVE_NUMBERS,
     SHARD_SNAPSHOT_WITH_MOVES,
     SHARD_SNAPSHOT_WITH_SPECIAL_ROWS,
 )
@@ -28,6 +29,7 @@ SHARD_KINDS = {
     38: "FORGET_DELETED", 39: "DROP_QUEUE", 40: "UPDATE_QUEUES", 41: "RETRY_PARKED", 42: "DROP_PARKED",
     44: "RAISE_LEVEL", 45: "TRANSFER_MARKED", 46: "MOVE_OUT", 47: "MOVE_IN", 48: "TRANSFER_MOVED",
     49: "NEXT_TIMES", 50: "REDRIVE", 51: "TRANSFER_COPIES", 52: "ROUTE_NOTED",
+    53: "MOVE_OUT_NUMBERED",
 }
 """43 was a command that no release has given: it stays unused."""
 CATALOG_COMMANDS = {
@@ -40,7 +42,7 @@ CATALOG_COMMANDS = {
 }
 FORMS = {
     "shard snapshot": 9, "shard snapshot with moves": 10, "shard snapshot with special rows": 11,
-    "shard snapshot with brakes": 12, "catalog snapshot": 7,
+    "shard snapshot with brakes": 12, "shard snapshot with move numbers": 13, "catalog snapshot": 7,
     "group state": 1, "group state with pieces": 2, "entry": 1,
 }  # fmt: skip
 """At level 8, with which a shard's snapshot may be one with schedules. Levels 7 and 8 changed none of the others:
@@ -60,7 +62,7 @@ POLICY_KEYS = {
 
 
 def test_what_the_log_may_hold_is_that_of_the_highest_level() -> None:
-    assert LEVEL_HIGHEST == 9
+    assert LEVEL_HIGHEST == 10
     for kind, name in SHARD_KINDS.items():
         assert getattr(shard_commands, name) == kind
     assert not [
@@ -80,6 +82,7 @@ def test_what_the_log_may_hold_is_that_of_the_highest_level() -> None:
         "shard snapshot with moves": SHARD_SNAPSHOT_WITH_MOVES,
         "shard snapshot with special rows": SHARD_SNAPSHOT_WITH_SPECIAL_ROWS,
         "shard snapshot with brakes": SHARD_SNAPSHOT_WITH_BRAKES,
+        "shard snapshot with move numbers": SHARD_SNAPSHOT_WITH_MOVE_NUMBERS,
         "catalog snapshot": catalog_snapshot.FORMAT_VERSION,
         "group state": state_layout._VERSION,
         "group state with pieces": state_layout._VERSION_WITH_PIECES,

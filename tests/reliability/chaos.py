@@ -21,12 +21,14 @@ from mayfly.node.shell.build import describe_version
 from simulation.node.checker import Violation
 from tests.integration.clients import connect, declare_led_by
 from tests.integration.nodes import Nodes, wait_for
-from tests.integration.operators import ask_to_move
+from tests.integration.operators import ask_to_move, ask_to_place
 from tests.reliability.clients import CONSUMING, Clients, consumers_of, publishers_of
+from tests.reliability.clocks import Clocks
 from tests.reliability.damage import Damages, expect_words_of_damage
 from tests.reliability.disks import Disks
 from tests.reliability.failing_disks import FailingDisks
 from tests.reliability.faults import (
+    CLOCK,
     DAMAGE,
     DISK,
     JEPSEN,
@@ -45,10 +47,14 @@ from tests.reliability.faults import (
 from tests.reliability.judging import judge
 from tests.reliability.memory_groups import MemoryGroups
 from tests.reliability.network import Network
+from tests.reliability.read_back import KeptStreams
 
 MOVED_AT_ONCE: Final = 3
-"""Queues that are asked to move before each fault of a run with moves."""
+"""Queues that are asked to move before each fault of a run with moves. The replicas of one shard are, too, where there
+are more nodes than it has."""
+MOVED_WITHIN_S: Final = 180.0
 QUEUES_PER_LEADER: Final = 2
+SLOW_SNAPSHOTS: Final = "8MiB"
 WHOLE_WITHIN_S: Final = 180.0
 ENDED_WITHIN_S: Final = 180.0
 """Clients that have nothing to wait for."""
@@ -69,8 +75,10 @@ class Run:
     nodes: int = 3
     """Shards have `replicas`, however many there are."""
     moves: bool = False
-    """Whether queues are on their way to other shards when a fault comes."""
+    """Whether queues are on their way to other shards, and replicas to other nodes, when a fault comes."""
     moves_asked: int = 0
+    places_asked: int = 0
+    """Shards that were to have their replicas on other nodes."""
     replicas: int = 3
     """Of each shard."""
     partition_s: float | None = None
@@ -135,6 +143,9 @@ def with_nodes(run: Run, folder: Path, work: Callable[[Nodes, Surroundings], Non
     settings: dict[str, object] = {
         "default_user": LOGIN[0], "default_pass": LOGIN[1], "replication_factor": run.replicas,
     }  # fmt: skip
+    if run.needs(DAMAGE):
+        # Else a snapshot that is on its way is there before anybody can damage it.
+        settings["replica_move_bytes_per_second"] = SLOW_SNAPSHOTS
     with ExitStack() as ends:
         network = None
         if run.needs(PARTITION, JEPSEN, WEATHER):
@@ -154,16 +165,16 @@ def with_nodes(run: Run, folder: Path, work: Callable[[Nodes, Surroundings], Non
 
 def _disks_of(
     run: Run, nodes: Nodes, folder: Path, ends: ExitStack
-) -> tuple[Disks | None, Damages | None, FailingDisks | None, MemoryGroups | None]:
+) -> tuple[Disks | None, Damages | None, FailingDisks | None, MemoryGroups | None, Clocks | None]:
     """What nodes that do not run yet have around them beside the network, as far as the run needs it."""
-    disks, failing, memory = None, None, None
+    disks, failing, memory, clocks = None, None, None, None
     if run.needs(POWER):
         disks = Disks(folder, nodes.ids)
         ends.callback(disks.close)
         for id in nodes.ids:
             nodes.move_data(id, disks.data_folder(id))
     if run.needs(DAMAGE):
-        run.damages = Damages(folder / "copies")
+        run.damages = Damages(folder / "copies", KeptStreams(LOGIN))
         expect_words_of_damage(nodes)
     if run.needs(MEMORY):
         memory = MemoryGroups(nodes.ids)
@@ -174,7 +185,10 @@ def _disks_of(
         failing = FailingDisks(folder / "switches", lambda id: nodes.plan(id).data_dir)
         nodes.start_behind(failing.words)
         nodes.expected_errors += PROVOKED
-    return disks, run.damages, failing, memory
+    if run.needs(CLOCK):
+        clocks = Clocks(folder / "clocks", nodes.ids)
+        nodes.start_behind(clocks.words)
+    return disks, run.damages, failing, memory, clocks
 
 
 def _under_load(run: Run, nodes: Nodes, around: Surroundings, say: bool) -> None:
@@ -231,24 +245,28 @@ def hit_until(
     ids = list(nodes.ids)
     while not enough():
         time.sleep(random.uniform(*run.between_s))
+        sought_us = clients.now_us()
         leaders = leaders_of(nodes, queues)
         led = Counter(leaders.values())
         busiest = random.choice([id for id in ids if led[id] == max(led.values())] or ids)
         kind = next(kinds)
-        fault = Fault(kind, choose_victims(kind, ids, busiest, random))
+        fault = Fault(kind, choose_victims(kind, ids, busiest, random), sought_us=sought_us)
         fault.led = tuple(queue for queue, leader in leaders.items() if leader in fault.victims)
         run.faults.append(fault)
         if run.moves:
-            run.moves_asked += _have_some_moved(nodes, clients, queues, random)
+            run.moves_asked += have_some_moved(nodes, clients, queues, random)
+            run.places_asked += have_one_placed(nodes, run.replicas, random)
         carry_out(fault, nodes, around, random, clients.now_us, run.partition_s)
         wait_for(partial(is_whole, nodes), f"a whole cluster after {fault}", WHOLE_WITHIN_S, every_s=0.05)
         fault.whole_us = clients.now_us()
         clients.check()
         if say:
             print(f"  {fault}; whole {(fault.whole_us - fault.healed_us) / 1e6:.1f} s later", flush=True)
+    if run.moves:
+        wait_for(partial(have_all_moved, nodes, queues), "the end of all moves", MOVED_WITHIN_S, every_s=0.1)
 
 
-def _have_some_moved(nodes: Nodes, clients: Clients, queues: Sequence[str], random: Random) -> int:
+def have_some_moved(nodes: Nodes, clients: Clients, queues: Sequence[str], random: Random) -> int:
     """Some queues are on their way to other shards from now on; how many were taken."""
     shards = [group for group in nodes.groups(1) if group != CATALOG_GROUP]
     taken = 0
@@ -257,6 +275,24 @@ def _have_some_moved(nodes: Nodes, clients: Clients, queues: Sequence[str], rand
         clients.history.moved.setdefault(queue)
         taken += ask_to_move(nodes, random.choice(nodes.ids), queue, random.choice(shards), LOGIN) < 300
     return taken
+
+
+def have_one_placed(nodes: Nodes, replicas: int, random: Random) -> int:
+    """Some shard's replicas are on their way to other nodes from now on, if there are others; how many were taken."""
+    if len(nodes.ids) <= replicas:
+        return 0
+    shard = random.choice([group for group in nodes.groups(1) if group != CATALOG_GROUP])
+    voters = [nodes.plan(id).name for id in random.sample(nodes.ids, replicas)]
+    return int(ask_to_place(nodes, random.choice(nodes.ids), shard, voters, LOGIN) < 300)
+
+
+def have_all_moved(nodes: Nodes, queues: Sequence[str]) -> bool:
+    """Whether no queue is on its way, nor anything of it, and each shard votes where it is planned."""
+    rows = [nodes.queue(1, queue) or {} for queue in queues]
+    shards = nodes.page(1, "/shards")[1]["shards"]
+    return not any(row.get("moving_to") or row.get("left_behind") for row in rows) and all(
+        set(row["voters"]) == set(row["plan"]) and not row["changing"] for row in shards
+    )
 
 
 def leaders_of(nodes: Nodes, queues: Sequence[str]) -> dict[str, int]:

@@ -84,6 +84,8 @@ def carry_out_dead_letters(run: DeadLetterRun, folder: Path, say: bool = True) -
 
 def _under_load(run: DeadLetterRun, nodes: Nodes, around: Surroundings, say: bool) -> None:
     run.sources = declare_sources(nodes)
+    if run.damages is not None:
+        run.damages.streams.fill(nodes)
     clients = run.clients = clients_of(nodes, run.seed)
     watched = [target.queue for target in run.targets if target.consumed]
     clients.begin(dead_letter_publishers(run, clients), dead_letter_consumers(run, clients, watched))

@@ -7,6 +7,8 @@
        write SKIP MOST   writes, syncs or reads fail with EIO; the first SKIP of them don't, and after MOST
        sync SKIP MOST    failures all is well again (0: never)
        read SKIP MOST
+       open SKIP MOST    the same of opening files, with EMFILE: the process has no descriptor left. /proc/self/maps, which
+                         the log looks at, is one of them
        map 0 0           maps of data files fail as those of a disk that can't be read, of which nothing is kept:
                          whoever looks at them gets SIGBUS. For the rest of the process
 
@@ -17,6 +19,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +30,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum kind { NONE, SLOW, WRITE, SYNC, READ, MAP };
+enum kind { NONE, SLOW, WRITE, SYNC, READ, OPEN, MAP };
 
 static const char *folder;
 static const char *switch_file;
@@ -35,7 +38,7 @@ static size_t folder_length;
 static atomic_long seen;
 
 static enum kind switched(long *first, long *second) {
-    static const char *words[] = {"", "slow", "write", "sync", "read", "map"};
+    static const char *words[] = {"", "slow", "write", "sync", "read", "open", "map"};
     char text[64] = "", word[16] = "";
     if (!switch_file)
         return NONE;
@@ -52,12 +55,22 @@ static enum kind switched(long *first, long *second) {
     return NONE;
 }
 
+static int is_below(const char *path) {
+    return folder && !strncmp(path, folder, folder_length) && path[folder_length] == '/';
+}
+
 static int is_on_disk(int descriptor) {
     char link[40], path[PATH_MAX];
     snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
     ssize_t length = readlink(link, path, sizeof path - 1);
-    return folder && length > (ssize_t)folder_length && !strncmp(path, folder, folder_length) &&
-           path[folder_length] == '/';
+    path[length < 0 ? 0 : length] = 0;
+    return is_below(path);
+}
+
+/* Whether the next of these calls is one that fails. */
+static int is_counted_out(long skip, long most) {
+    long number = atomic_fetch_add(&seen, 1);
+    return number >= skip && (!most || number < skip + most);
 }
 
 /* Whether this call fails; waits if it is slow. The caller's errno stays as it is otherwise. */
@@ -73,10 +86,8 @@ static int fails(int descriptor, enum kind call) {
         if (kind == SLOW && syncs) {
             struct timespec pause = {first / 1000, first % 1000 * 1000000};
             nanosleep(&pause, NULL);
-        } else if (kind == call || (kind == SYNC && syncs)) {
-            long number = atomic_fetch_add(&seen, 1);
-            failing = number >= first && (!second || number < first + second);
-        }
+        } else if (kind == call || (kind == SYNC && syncs))
+            failing = is_counted_out(first, second);
     }
     errno = failing ? EIO : before;
     return failing;
@@ -102,6 +113,39 @@ PASS(int, fdatasync, SYNC, (int descriptor), (descriptor))
 PASS(ssize_t, read, READ, (int descriptor, void *data, size_t size), (descriptor, data, size))
 PASS(ssize_t, pread, READ, (int descriptor, void *data, size_t size, off_t at), (descriptor, data, size, at))
 PASS(ssize_t, pread64, READ, (int descriptor, void *data, size_t size, off64_t at), (descriptor, data, size, at))
+
+static int has_no_descriptor_for(const char *path) {
+    int before = errno;
+    long first = 0, second = 0;
+    enum kind kind = switched(&first, &second);
+    int failing = 0;
+    if (kind == NONE)
+        atomic_store(&seen, 0);
+    else if (kind == OPEN && (is_below(path) || !strcmp(path, "/proc/self/maps")))
+        failing = is_counted_out(first, second);
+    errno = failing ? EMFILE : before;
+    return failing;
+}
+
+#define OPENS(name, parameters, arguments)                                                                            \
+    int name parameters {                                                                                             \
+        static __typeof__(&name) real;                                                                                \
+        mode_t mode = 0;                                                                                              \
+        if (flags & (O_CREAT | __O_TMPFILE)) {                                                                        \
+            va_list more;                                                                                             \
+            va_start(more, flags);                                                                                    \
+            mode = va_arg(more, mode_t);                                                                              \
+            va_end(more);                                                                                             \
+        }                                                                                                             \
+        if (!real)                                                                                                    \
+            real = REAL(name);                                                                                        \
+        return has_no_descriptor_for(path) ? -1 : real arguments;                                                     \
+    }
+
+OPENS(open, (const char *path, int flags, ...), (path, flags, mode))
+OPENS(open64, (const char *path, int flags, ...), (path, flags, mode))
+OPENS(openat, (int at, const char *path, int flags, ...), (at, path, flags, mode))
+OPENS(openat64, (int at, const char *path, int flags, ...), (at, path, flags, mode))
 
 /* Whoever looks at a shared map of a data file below the folder gets SIGBUS: it is a map of an empty file now. */
 static void fail_maps(void) {

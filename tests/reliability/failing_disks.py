@@ -4,36 +4,18 @@ Linux and a C compiler: `why_impossible` says which is missing. A node that is s
 all calls to files of its data folder pass through the library; what the disk does is switched while the node runs.
 """
 
-import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
+
+from tests.reliability import preloaded
 
 _SOURCE: Final = Path(__file__).with_name("failing_disk.c")
 
 
 def why_impossible() -> str:
     """Why this machine can have no such disk; empty when it can."""
-    if not sys.platform.startswith("linux"):
-        return f"disks are made to fail with Linux's LD_PRELOAD, this is {sys.platform}"
-    if _compiler() is None:
-        return "there is no C compiler: disks are made to fail by a library made for it (Debian: apt-get install gcc)"
-    return ""
-
-
-def _compiler() -> str | None:
-    return shutil.which("cc") or shutil.which("gcc")
-
-
-def build_library(folder: Path) -> Path:
-    """The library, made in a folder that is there."""
-    compiler = _compiler()
-    assert compiler is not None
-    library = folder / "failing_disk.so"
-    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", library, _SOURCE, "-ldl", "-lpthread"], check=True)
-    return library
+    return preloaded.why_impossible("disks are made to fail")
 
 
 class FailingDisks:
@@ -44,7 +26,7 @@ class FailingDisks:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._data_folder = data_folder
-        self._library = build_library(folder)
+        self._library = preloaded.build_library(_SOURCE, folder)
 
     def words(self, id: int) -> list[str]:
         """The words before the command of a node whose data are on that disk."""
@@ -58,7 +40,8 @@ class FailingDisks:
         self._turn(id, f"slow {added_ms} 0")
 
     def fail(self, id: int, what: str) -> None:
-        """All of these calls fail with EIO from now on: "write", "sync" or "read"; or looks at a "map", with SIGBUS."""
+        """All of these calls fail from now on: "write", "sync" or "read" with EIO, "open" with EMFILE; or looks at a
+        "map", with SIGBUS."""
         self._turn(id, f"{what} 0 0")
 
     def heal(self, id: int) -> None:

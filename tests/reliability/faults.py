@@ -12,7 +12,8 @@ from signal import SIGBUS, SIGKILL
 from typing import Final
 
 from tests.integration.nodes import BUS_ERROR, Nodes, wait_for
-from tests.reliability import disks, failing_disks, memory_groups, network
+from tests.reliability import clocks, disks, failing_disks, memory_groups, network
+from tests.reliability.clocks import Clocks
 from tests.reliability.damage import DAMAGES, Damages, damage
 from tests.reliability.disks import Disks
 from tests.reliability.failing_disks import FailingDisks
@@ -28,6 +29,8 @@ POWER: Final = "power"
 DAMAGE: Final = "damage"
 DISK: Final = "disk"
 MEMORY: Final = "memory"
+CLOCK: Final = "clock"
+"""Wall clocks that are set, and clocks that go too fast or too slow."""
 WEATHER: Final = "weather"
 """Links that lose, delay, repeat and reorder single packets."""
 
@@ -56,12 +59,17 @@ KINDS: Final[dict[str, tuple[str, str]]] = {
     "loss": (WEATHER, "each packet between one node and the others is lost with 5-20 %, for 3-8 s"),
     "delay": (WEATHER, "each packet between one node and the others is 50-250 ms late, for 3-8 s"),
     "disorder": (WEATHER, "those packets are 5-100 ms late, each by its own time, 10 % twice, 1 % lost, for 3-8 s"),
+    "clock step": (CLOCK, "one node: its wall clock is set by an hour, or right; in half of the cases it starts anew"),
+    "clock drift": (CLOCK, "one node: all its clocks go 2 % faster or slower than the others', for 4-12 s"),
     **{kind: (DAMAGE, what) for kind, what in DAMAGES.items()},
 }
 """Kind -> its group, and what it is."""
 
 USUAL: Final = [kind for kind, (group, _) in KINDS.items() if group in (KILL, FREEZE, PARTITION)]
 """What a run has if nothing else is asked for."""
+
+DRIFT_PPM: Final = 20_000
+STEPS_S: Final = (-3_600, 0, 3_600)
 
 _SHARE: Final = {"kill": 3, "freeze": 2, "isolate": 2}
 """How often a kind stands in the deck, if not once."""
@@ -76,6 +84,7 @@ class Surroundings:
     damages: Damages | None = None
     failing_disks: FailingDisks | None = None
     memory: MemoryGroups | None = None
+    clocks: Clocks | None = None
 
 
 @dataclass(slots=True)
@@ -91,6 +100,8 @@ class Fault:
     """When victims were started or thawed, or could hear again."""
     whole_us: int = 0
     """When all nodes were ready after that, and knew the same leader of every group."""
+    sought_us: int = 0
+    """When, before all that, the nodes were asked who leads what."""
 
     def __str__(self) -> str:
         nodes = ", ".join(map(str, self.victims))
@@ -122,6 +133,7 @@ def why_not(kinds: Sequence[str]) -> str:
         POWER: ("disks that forget", disks.why_impossible),
         DISK: ("disks that fail", failing_disks.why_impossible),
         MEMORY: ("limits of memory", memory_groups.why_impossible),
+        CLOCK: ("clocks of one's own", clocks.why_impossible),
         WEATHER: ("disturbed networks", partial(network.why_impossible, soft=True)),
     }
     for group, (what, why_impossible) in reasons.items():
@@ -216,6 +228,16 @@ def carry_out(
         time.sleep(pause_s)
         fault.healed_us = now_us()
         nodes.start(*fault.victims)
+    elif group == CLOCK:
+        assert around.clocks is not None
+        fault.at_us = now_us()
+        if fault.kind == "clock step":
+            set_wall_clock(nodes, around.clocks, fault.victims[0], random)
+        else:
+            around.clocks.drift(fault.victims[0], random.choice((-DRIFT_PPM, DRIFT_PPM)))
+            time.sleep(random.uniform(4.0, 12.0))
+            around.clocks.drift(fault.victims[0], 0)
+        fault.healed_us = now_us()
     elif group == WEATHER:
         assert around.network is not None
         fault.at_us = now_us()
@@ -316,6 +338,15 @@ def run_out_of_memory(nodes: Nodes, groups: MemoryGroups, victim: int) -> None:
     with groups.shortage(victim):
         code = nodes.ends_by_itself(victim)
     assert code == -SIGKILL and groups.kills(victim) > before, f"node {victim} was not killed for memory: {code}"
+
+
+def set_wall_clock(nodes: Nodes, of_nodes: Clocks, victim: int, random: Random) -> None:
+    """A node that runs on, and a process that starts again, go on with the time they had."""
+    of_nodes.step(victim, random.choice(STEPS_S))
+    time.sleep(random.uniform(1.0, 4.0))
+    if random.random() < 0.5:
+        nodes.kill(victim)
+        nodes.start(victim)
 
 
 def disturb(fault: Fault, nodes: Nodes, network: Network, random: Random) -> None:

@@ -166,11 +166,12 @@ class Rate:
 
 
 def rate_of(samples: Sequence[Sample], faults: Sequence[Fault]) -> Rate:
-    """By the samples of a redrive that runs. A calm stretch begins a second after all was whole, and ends with the next
-    fault; it counts from its first sample to its last."""
+    """By the samples of a redrive that runs. A calm stretch begins a second after all was whole, and ends when somebody
+    asks who leads what, for the next fault: to tell that of a long queue takes its node a quarter of a second. It
+    counts from its first sample to its last."""
     last_us = samples[-1].at_us + 1 if samples else 0
     begins = [0, *(fault.whole_us + SETTLED_US if fault.whole_us else last_us for fault in faults)]
-    ends = [*(fault.at_us for fault in faults), last_us]
+    ends = [*(fault.sought_us or fault.at_us for fault in faults), last_us]
     moved = lasted_us = stretches = 0
     for begin_us, end_us in zip(begins, ends, strict=True):
         inside = [sample for sample in samples if begin_us <= sample.at_us < end_us]

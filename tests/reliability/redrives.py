@@ -229,7 +229,6 @@ class _Watcher(threading.Thread):
 
     def _look(self, id: int) -> bool:
         """Whether the node has answered."""
-        before_us = self._clients.now_us()
         try:
             status, row = _asked(self._nodes, id, "GET", _page(self._run))
         except (OSError, http.client.HTTPException, ValueError):
@@ -241,7 +240,7 @@ class _Watcher(threading.Thread):
         self.last = row
         self.is_done = self.is_over = row["state"] == "done"
         if not self.is_done:
-            self._run.samples.append(Sample((before_us + self._clients.now_us()) // 2, row["moved"]))
+            self._run.samples.append(Sample(self._clients.now_us(), row["moved"]))
         if time.monotonic() - self._told_s >= _TELL_S:
             self._told_s = time.monotonic()
             self._tell(

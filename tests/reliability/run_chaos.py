@@ -85,7 +85,7 @@ def main() -> None:
     parser.add_argument("--damages", type=int, default=0, help="damages of a node's data, while messages expire")
     parser.add_argument("--between", default="0.5,5", help="seconds of calm between faults, least and most")
     parser.add_argument("--nodes", type=int, default=3, help="with three replicas of each shard")
-    parser.add_argument("--moves", action="store_true", help="queues move to other shards all the while")
+    parser.add_argument("--moves", action="store_true", help="queues and replicas move all the while")
     parser.add_argument("--write", type=Path, help="Markdown file whose figures are replaced")
     parser.add_argument("--totals", type=Path, help="file of totals to which this run is added")
     arguments = parser.parse_args()
@@ -172,7 +172,7 @@ def circumstances(run: Run, what: str, with_rate: bool = True) -> str:
     rate = f", {run.rate:g} messages/s" if with_rate else ""
     return (
         f"{time.strftime('%Y-%m-%d')}, {what}, {run.nodes} nodes, {len(run.faults)} faults, "
-        f"{run.moves_asked} moves of queues, seed {run.seed}{rate}; "
+        f"{run.moves_asked} moves of queues and {run.places_asked} of replicas, seed {run.seed}{rate}; "
         f"mayfly {run.build}, Python {platform.python_version()}, "
         f"{os.cpu_count()} CPUs, load average {os.getloadavg()[1]:.1f}."
     )
@@ -248,6 +248,9 @@ def report_schedules(run: ScheduleRun) -> str:
         f"From the last due time until nothing waited or was left, on every node: {since_due_s:.1f} s. "
         f"Promises broken: {len(run.violations)}.",
     ]
+    if run.leases is not None:
+        ended = sum(bool(lease.gone_s) for lease in run.leases.leases)
+        lines[-1] = f"Leases that ran out: {ended} of {len(run.leases.leases)}. {lines[-1]}"
     lines += [f"- {violation}" for violation in run.violations[:MOST_SHOWN]]
     return "\n".join(lines)
 
@@ -276,7 +279,7 @@ def report_streams(run: StreamRun) -> str:
     lines = [
         circumstances(run, f"{clients.confirmed()} messages confirmed"),
         "",
-        *stream_table(clients.history, run.pairs, run.faults, run.violations),
+        *stream_table(clients.history, run.pairs, run.faults, run.violations, run.gathered),
         "",
         f"Promises broken: {len(run.violations)}.",
     ]
@@ -314,8 +317,9 @@ def add_to_totals(file: Path, target: str, runs: Sequence[Run]) -> None:
     for run in runs:
         assert run.clients is not None
         kinds = Counter(fault.kind for fault in run.faults)
+        damages = run.damages.outcomes if run.damages is not None else None
         confirmed = sum(each.outcome == CONFIRMED for each in run.clients.history.publishes.values())
-        add_real(file, target, kinds, nodes_killed(run.faults), confirmed, len(run.violations))
+        add_real(file, target, kinds, nodes_killed(run.faults), confirmed, len(run.violations), damages)
 
 
 def save(run: Run, folder: Path) -> Path:

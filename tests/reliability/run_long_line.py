@@ -4,7 +4,8 @@
 
 Three nodes. Messages are published and consumed all the time; others expire into another queue, wait for their time, or
 stand in queues whose leases are renewed twice and then end. Every so many minutes a fourth node joins, and is removed
-when all is settled. The medians of the last third of the run may not be much more than those of the middle third.
+when all is settled. The medians of the last third of the run may not be much more than those of the middle third. When
+the load ends, no leased queue may be left but the last few, and soon none.
 Runs the MayflyMQ that this Python has installed, or with PYTHONPATH=. the source tree. Exit code 0: all stayed flat,
 and nothing was lost.
 """
@@ -20,6 +21,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -36,6 +38,11 @@ PARTS: Final = 6
 TTL_MS: Final = 2_000
 DELAY_MS: Final = 3_000
 LEASE_MS: Final = 6_000
+LEASED: Final = "leased-"
+LEASES_ALIVE: Final = 10
+"""A new one every third of a lease, each renewed with the next two: about six have not ended, and some more where the
+machine is busy."""
+ENDED_WITHIN_S: Final = 60.0
 SAMPLE_S: Final = 5.0
 GROWTH: Final = {
     "memory, MiB": 1.15, "descriptors": 1.1, "files": 1.5, "on disk, MiB": 1.5, "p99 of a confirm, ms": 2.0,
@@ -110,7 +117,7 @@ class MixedLoad(threading.Thread):
     def _lease(self, opened: Any, number: int) -> None:
         """A new one, and the two before it are used once more."""
         for each in range(max(0, number - 2), number + 1):
-            opened.queue_declare(f"leased-{each}", durable=True, arguments={"x-expires": LEASE_MS})
+            opened.queue_declare(f"{LEASED}{each}", durable=True, arguments={"x-expires": LEASE_MS})
         self.sent["leases"] += 1
 
     def _take(self, opened: Any) -> None:
@@ -131,6 +138,25 @@ def look(nodes: Growing, load: MixedLoad, since_s: float) -> dict[str, float]:
         "on disk, MiB": sum(_blocks(file) for file in files) * 512 / 2**20,
         "p99 of a confirm, ms": 1_000 * waited[int(0.99 * (len(waited) - 1))] if waited else 0.0,
     }
+
+
+def overdue(queues: Iterable[str], leases: int) -> list[str]:
+    """The queues whose leases should have ended, of all queues there are: those that were leased, but for the last."""
+    numbers = [int(name.removeprefix(LEASED)) for name in queues if name.startswith(LEASED)]
+    return [f"{LEASED}{number}" for number in sorted(numbers) if number < leases - LEASES_ALIVE]
+
+
+def _queues(nodes: Growing) -> list[str]:
+    """The names of all queues, over HTTP."""
+    from tests.integration.operators import ask
+
+    code, rows = ask(nodes, 1, "GET", "queues/%2F")
+    assert code == 200, rows
+    return [str(row["name"]) for row in rows]
+
+
+def _leases_end(nodes: Growing) -> bool:
+    return not any(name.startswith(LEASED) for name in _queues(nodes))
 
 
 def _blocks(file: Path) -> int:
@@ -178,6 +204,7 @@ def main() -> None:
     from tests.integration.clients import Consumer, Publisher, channel, judge
     from tests.integration.growing import Growing
     from tests.reliability.run_chaos import replace_figures
+    from tests.waiting import wait_for
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=120.0)
@@ -212,6 +239,9 @@ def main() -> None:
             samples.append(Sample(time.monotonic() - begun_s, look(nodes, load, looked_s)))
             looked_s = time.monotonic()
             time.sleep(SAMPLE_S)
+        left = overdue(_queues(nodes), load.sent["leases"])
+        if left:
+            broken.append(f"{len(left)} leases have not ended: {', '.join(left[:5])}")
         publisher.finish()
         load.enough()
         load.join()
@@ -222,6 +252,10 @@ def main() -> None:
         except AssertionError as error:
             broken.append(str(error))
         broken += [load.error] if load.error else []
+        try:
+            wait_for(lambda: _leases_end(nodes), "the end of the last leases", ENDED_WITHIN_S, every_s=0.2)
+        except AssertionError as error:
+            broken.append(str(error))
         for name, came in load.came.items():
             if came != load.sent[name]:
                 broken.append(f"{name}: {load.sent[name]} were sent, {came} came")
@@ -231,7 +265,8 @@ def main() -> None:
     text = "\n".join([
         f"{time.strftime('%Y-%m-%d')}, {arguments.minutes:g} minutes, 3 nodes, {len(publisher.confirmed)} messages "
         f"consumed at once, {load.sent['expired']} expired, {load.sent['waited']} that waited, {load.sent['leases']} "
-        f"leases, {changes} times a node joined and went; Python {platform.python_version()}, {os.cpu_count()} CPUs, "
+        f"leases, of which {len(left)} had not ended in time, {changes} times a node joined and went; "
+        f"Python {platform.python_version()}, {os.cpu_count()} CPUs, "
         f"load average {os.getloadavg()[1]:.1f}. Sums of the three nodes, medians of each part:",
         "",
         *table(parts, arguments.minutes),

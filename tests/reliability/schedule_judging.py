@@ -104,7 +104,27 @@ def fault_of_delay(properties: Any, publish: Publish, place: Place) -> str:
 # ------------------------------------------------------------------------------------------------ all of them
 
 
-def judge_schedules(history: History, places: Sequence[Place]) -> list[Violation]:
+@dataclass(frozen=True, slots=True)
+class ClockFaults:
+    """How wrong the clocks of nodes were made. Waits are over by them, as nobody has better ones."""
+
+    fast: float = 0.0
+    """The share of a wait by which it may be shorter, as a clock went faster."""
+    differ_us: int = 0
+    """By how much two nodes' clocks differed at the most: one may lead after the other."""
+
+    def tolerance(self) -> Tolerance:
+        """For what the checker of simulated runs judges as well."""
+        early_ms = -(-(self.differ_us + CLOCKS_DIFFER_BY_US) // 1_000)
+        return Tolerance(drift_ppm=round(1_000_000 * self.fast), early_ms=early_ms)
+
+
+NO_CLOCK_FAULTS: Final = ClockFaults()
+
+
+def judge_schedules(
+    history: History, places: Sequence[Place], clocks: ClockFaults = NO_CLOCK_FAULTS
+) -> list[Violation]:
     """Every broken promise. What is confirmed and not cancelled was acknowledged, and so is not lost; nothing comes
     before it is due, or after its cancel was answered; no attempt comes twice, none after an acknowledgement that is
     known to have been applied, and each says how often the message came back; a retry waits as long as it has to.
@@ -128,11 +148,11 @@ def judge_schedules(history: History, places: Sequence[Place]) -> list[Violation
         publish = history.publishes[message_id]
         retry = by_queue[publish.queues[0]].retry
         found += _twice(publish, came)
-        found += _early(publish, came, retry)
+        found += _early(publish, came, retry, clocks)
         found += _attempts(publish, came)
         if retry is not None:
-            found += _retries(publish, came, retry)
-    return found + check_cancels(history, Tolerance())
+            found += _retries(publish, came, retry, clocks)
+    return found + check_cancels(history, clocks.tolerance())
 
 
 def _lost(history: History, attempts: dict[int, list[Attempt]]) -> Iterator[Violation]:
@@ -160,11 +180,14 @@ def _twice(publish: Publish, came: Sequence[Attempt]) -> Iterator[Violation]:
             yield Violation("twice", f"message {publish.message_id} is off its queue with {over}, then came {attempt}")
 
 
-def _early(publish: Publish, came: Sequence[Attempt], retry: Retry | None) -> Iterator[Violation]:
+def _early(
+    publish: Publish, came: Sequence[Attempt], retry: Retry | None, clocks: ClockFaults
+) -> Iterator[Violation]:
     """Not before it was due, nor before all its waits since then are over."""
     for attempt in came:
         waits_ms = publish.delay_ms + (retry.least_in_all_ms(attempt.acquired, attempt.failed) if retry else 0)
-        if attempt.at_us < publish.invoked_us + 1_000 * waits_ms - CLOCKS_DIFFER_BY_US:
+        least_us = 1_000 * waits_ms * (1 - clocks.fast) - clocks.differ_us - CLOCKS_DIFFER_BY_US
+        if attempt.at_us < publish.invoked_us + least_us:
             yield Violation("early", f"{attempt} of {publish}, which had to wait {waits_ms} ms until then")
 
 
@@ -184,7 +207,9 @@ def _attempts(publish: Publish, came: Sequence[Attempt]) -> Iterator[Violation]:
         acquired, failed, last = attempt.acquired, attempt.failed, attempt
 
 
-def _retries(publish: Publish, came: Sequence[Attempt], retry: Retry) -> Iterator[Violation]:
+def _retries(
+    publish: Publish, came: Sequence[Attempt], retry: Retry, clocks: ClockFaults
+) -> Iterator[Violation]:
     """From an answer that is known to have been applied until the next attempt."""
     for attempt, after in pairwise(came):
         if attempt.applied_us < 0 or attempt.settled_us is None or attempt.settled not in (REQUEUE, GIVEN_BACK):
@@ -193,8 +218,8 @@ def _retries(publish: Publish, came: Sequence[Attempt], retry: Retry) -> Iterato
             continue
         is_failed = attempt.settled == REQUEUE
         least_ms = retry.least_ms(attempt.acquired + 1, attempt.failed + is_failed, is_failed)
-        waited_ms = (after.at_us - attempt.settled_us + CLOCKS_DIFFER_BY_US) / 1_000
-        if waited_ms < least_ms:
+        waited_ms = (after.at_us - attempt.settled_us + clocks.differ_us + CLOCKS_DIFFER_BY_US) / 1_000
+        if waited_ms < least_ms * (1 - clocks.fast):
             yield Violation(
                 "retry early", f"message {publish.message_id} had to wait {least_ms} ms from {attempt} to {after}"
             )

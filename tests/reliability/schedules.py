@@ -22,16 +22,19 @@ from simulation.node.amqp_client import AmqpClient, ReceivedMessage
 from simulation.node.checker import Violation
 from simulation.node.history import ACK, CONFIRMED, REQUEUE, Cancel, Publish
 from simulation.node.world import content_of, id_of
+from tests.failover.leases import Leases
 from tests.integration.clients import connect, declare_led_by
 from tests.integration.nodes import Nodes, wait_for
 from tests.integration.operators import ask
 from tests.reliability.chaos import ENDED_WITHIN_S, LOGIN, Run, clients_of, hit_until, with_nodes
 from tests.reliability.clients import PREFETCH, Client, Clients, Consumer, Publisher
 from tests.reliability.dead_letters import ARRIVED_WITHIN_S, EMPTIED_WITHIN_S
-from tests.reliability.faults import Surroundings
+from tests.reliability.faults import DRIFT_PPM, Surroundings
 from tests.reliability.schedule_judging import (
     GIVEN_BACK,
+    NO_CLOCK_FAULTS,
     Attempt,
+    ClockFaults,
     Place,
     Retry,
     counts_of,
@@ -70,6 +73,8 @@ class ScheduleRun(Run):
     places: list[Place] = field(default_factory=list)
     last_due_us: int = 0
     """When the last message that was confirmed was due."""
+    leases: Leases | None = None
+    """Queues that nobody uses, in a run with wrong clocks."""
     last_arrival_us: int = 0
     """When nothing waited any more, and nothing was left in the queues, on every node."""
 
@@ -205,6 +210,9 @@ def _under_load(run: ScheduleRun, nodes: Nodes, around: Surroundings, say: bool)
     run.places = declare_places(nodes)
     clients = run.clients = clients_of(nodes, run.seed)
     clients.begin(schedule_publishers(run, clients), schedule_consumers(run, clients))
+    if around.clocks is not None:
+        run.leases = Leases([nodes.plan(id).amqp for id in nodes.ids], LOGIN, partial(_has_queue, nodes), nodes.ids)
+        run.leases.start()
     try:
         wait_for(lambda: len(clients.history.deliveries) > 100, "messages that were due")
         is_enough = partial(_is_enough, run)
@@ -212,14 +220,34 @@ def _under_load(run: ScheduleRun, nodes: Nodes, around: Surroundings, say: bool)
         hit_until(is_enough, run, nodes, around, clients, [place.queue for place in run.places], say)
         run.took_s = time.monotonic() - began_s
         _calm(run, nodes, clients)
+        if run.leases is not None:
+            run.leases.enough()
+            run.leases.join(ENDED_WITHIN_S)
     except AssertionError as error:
         # What was not found may still be there: only a run that came to its end can be judged.
         run.violations.append(Violation("recovery", str(error)))
     else:
         clients.end()
-        run.violations += judge_schedules(clients.history, run.places)
+        run.violations += judge_schedules(clients.history, run.places, _clock_faults(around))
+        if run.leases is not None:
+            assert run.leases.failure is None, run.leases.failure
+            run.violations += run.leases.judge(_clock_faults(around).fast)
     finally:
+        if run.leases is not None:
+            run.leases.enough()
         clients.end()
+
+
+def _clock_faults(around: Surroundings) -> ClockFaults:
+    if around.clocks is None:
+        return NO_CLOCK_FAULTS
+    return ClockFaults(DRIFT_PPM / 1e6, round(1_000 * around.clocks.widest_ms))
+
+
+def _has_queue(nodes: Nodes, witness: int, queue: str) -> tuple[int, str]:
+    """A node's answer to the question whether there is a queue, by what the cluster has now."""
+    code, page = nodes.page(witness, f"/queues/%2F/{queue}?fresh=true")
+    return code, str(page.get("error", ""))
 
 
 def _is_enough(run: ScheduleRun) -> bool:

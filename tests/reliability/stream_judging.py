@@ -2,15 +2,17 @@
 
 Each stream has a mirror in another shard that keeps what expires: what was ever in the stream is in the mirror in the
 end, at its offset, so the mirror tells what a reader of the stream may have missed. It lacks what left the stream
-before it was copied, while the mirror's shard had no leader.
+before it was copied, while the mirror's shard had no leader. One more stream has all of them as its sources, and keeps
+what expires, too.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Final
 
@@ -43,21 +45,37 @@ class Pair:
         return self.stream, self.mirror
 
 
-def judge_streams(history: History, pairs: Sequence[Pair], faults: Sequence[Fault]) -> list[Violation]:
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """A stream with `x-sources`, the streams of these pairs, that honours no TTL."""
+
+    name: str
+    sources: Sequence[Pair]
+
+
+def judge_streams(
+    history: History, pairs: Sequence[Pair], faults: Sequence[Fault], gathered: Gathered | None = None
+) -> list[Violation]:
     """Every broken promise. Each consumer is given each offset that is there when it is its turn, in order, none of
     them twice; what is at an offset is there for all, and was published; nothing comes long after its deadline; in the
     end all that was confirmed is in the mirror, but for what expired in a fault, and in the stream what has no TTL;
-    each key that has died out has one marker behind its last message."""
+    each key that has died out has one marker behind its last message. What is gathered comes from its sources, each
+    once, in the order of its source, and all of it but for what expired in a fault."""
     found: list[Violation] = []
+    there: dict[str, dict[int, Read]] = {}
     for pair in pairs:
         reads = [read for read in history.reads if read.stream in pair.names]
-        at: dict[int, Read] = {}
-        found += _invented(history, pair, reads)
+        at = there[pair.stream] = {}
+        found += _invented(history, [(read, pair.stream) for read in reads])
         found += _another(reads, at)
-        found += _order(history, pair, reads, at)
+        own, copies = ([read for read in reads if read.stream == name] for name in pair.names)
+        found += _order(own, at, partial(_may_have_gone, history, pair))
+        found += _order(copies, {read.offset: read for read in copies}, _stays)
         found += _late(history, pair, reads, faults)
         found += _lost(history, pair, reads, faults)
         found += _markers(history, pair, at)
+    if gathered is not None:
+        found += _gathered(history, gathered, there, faults)
     return found
 
 
@@ -69,8 +87,9 @@ def _what(read: Read) -> tuple[int, str, str]:
     return read.message_id, read.marker, read.key
 
 
-def _invented(history: History, pair: Pair, reads: Sequence[Read]) -> Iterator[Violation]:
-    for read in reads:
+def _invented(history: History, reads: Iterable[tuple[Read, str]]) -> Iterator[Violation]:
+    """Of reads and the streams in which they are said to have been published."""
+    for read, stream in reads:
         if read.redelivered:
             yield Violation("twice", f"{read} is said to be redelivered")
         if read.marker:
@@ -78,7 +97,7 @@ def _invented(history: History, pair: Pair, reads: Sequence[Read]) -> Iterator[V
                 yield Violation("invented", f"{read}: nobody has deleted anything")
             continue
         publish = history.publishes.get(read.message_id)
-        if publish is None or publish.queues[0] != pair.stream or publish.key != read.key:
+        if publish is None or publish.queues[0] != stream or publish.key != read.key:
             yield Violation("invented", f"{read}, of {publish}")
 
 
@@ -93,18 +112,18 @@ def _another(reads: Sequence[Read], at: dict[int, Read]) -> Iterator[Violation]:
             yield Violation("twice", f"{read}, which is at {places[read.message_id]} as well")
 
 
-def _order(history: History, pair: Pair, reads: Sequence[Read], at: dict[int, Read]) -> Iterator[Violation]:
-    """Of each consumer: upwards, and nothing left out but what may have gone by then."""
+def _order(
+    reads: Sequence[Read], at: dict[int, Read], may_have_gone: Callable[[Read, int], bool]
+) -> Iterator[Violation]:
+    """Of each consumer: upwards, and nothing left out of what is `at` its offsets but what may have gone by then."""
     offsets = sorted(at)
-    copied = sorted({read.offset for read in reads if read.stream == pair.mirror})
     last: dict[str, int] = {}
     for read in reads:
         expected = last[read.holder] + 1 if read.holder in last else max(read.begins, 0)
         if read.offset < expected:
             yield Violation("order", f"{read}, where {expected} or a later one was next")
-        is_copy = read.stream == pair.mirror
-        for offset in _between(copied if is_copy else offsets, expected, read.offset):
-            if is_copy or not _may_have_gone(history, pair, at[offset], read.at_us):
+        for offset in _between(offsets, expected, read.offset):
+            if not may_have_gone(at[offset], read.at_us):
                 yield Violation("missing", f"before {read}: {at[offset]}")
         last[read.holder] = max(read.offset, last.get(read.holder, -1))
 
@@ -121,6 +140,11 @@ def _may_have_gone(history: History, pair: Pair, what: Read, now_us: int) -> boo
     if publish is None or publish.ttl_ms is None:
         return publish is None
     return now_us >= _earliest_us(publish, pair) - CLOCKS_DIFFER_BY_US
+
+
+def _stays(what: Read, now_us: int) -> bool:
+    """Nothing goes from what keeps what expires."""
+    return False
 
 
 def _earliest_us(publish: Publish, pair: Pair) -> int:
@@ -205,11 +229,52 @@ def _markers(history: History, pair: Pair, at: dict[int, Read]) -> Iterator[Viol
             yield Violation("markers", f"none behind {reads[-1]}, the last of {key}")
 
 
+def _gathered(
+    history: History, gathered: Gathered, there: dict[str, dict[int, Read]], faults: Sequence[Fault]
+) -> Iterator[Violation]:
+    """Each reader sees all of it, in order; what is from an offset of a source is what is `there`, once, behind what
+    was before it; in the end all is in it that the sources are known to have had. A marker alone may lack: it stays for
+    so short a time that any fault may have kept it from being copied."""
+    reads = [read for read in history.reads if read.stream == gathered.name]
+    yield from _invented(history, [(read, read.source) for read in reads])
+    at: dict[int, Read] = {}
+    for read in reads:
+        first = at.setdefault(read.offset, read)
+        if (first.source, first.source_offset, _what(first)) != (read.source, read.source_offset, _what(read)):
+            yield Violation("another", f"{read}, where {first} was")
+        if read.source not in there:
+            yield Violation("invented", f"{read} is from nowhere")
+        elif _what(there[read.source].get(read.source_offset, read)) != _what(read):
+            yield Violation("another", f"{read}, of {there[read.source][read.source_offset]}")
+    yield from _order(reads, at, _stays)
+    before: dict[str, Read] = {}
+    for _, read in sorted(at.items()):
+        earlier = before.get(read.source)
+        if earlier is not None and read.source_offset <= earlier.source_offset:
+            rule = "twice" if read.source_offset == earlier.source_offset else "order"
+            yield Violation(rule, f"{read}, behind {earlier}")
+        else:
+            before[read.source] = read
+    kept = {read.message_id for read in reads if read.final}
+    seen = {read.message_id for of_source in there.values() for read in of_source.values()}
+    pair_of = {pair.stream: pair for pair in gathered.sources}
+    for publish in history.publishes.values():
+        pair = pair_of.get(publish.queues[0])
+        if pair is None or publish.message_id in kept or _may_be_uncopied(publish, pair, faults):
+            continue
+        if publish.outcome == CONFIRMED or publish.message_id in seen:
+            yield Violation("lost", f"{publish} is not in {gathered.name}")
+
+
 # ------------------------------------------------------------------------------------------------ figures
 
 
 def stream_table(
-    history: History, pairs: Sequence[Pair], faults: Sequence[Fault], violations: Sequence[Violation]
+    history: History,
+    pairs: Sequence[Pair],
+    faults: Sequence[Fault],
+    violations: Sequence[Violation],
+    gathered: Gathered | None = None,
 ) -> list[str]:
     """Markdown: what was published and read, and what was broken."""
     streams = {pair.stream for pair in pairs}
@@ -218,7 +283,10 @@ def stream_table(
         "| | messages read | markers read | consumers |",
         "|---|---|---|---|",
     ]
-    for name, chosen in (("streams", streams), ("mirrors", {pair.mirror for pair in pairs})):
+    all_of_them = [("streams", streams), ("mirrors", {pair.mirror for pair in pairs})]
+    if gathered is not None:
+        all_of_them.append((f"stream of {len(gathered.sources)} sources", {gathered.name}))
+    for name, chosen in all_of_them:
         reads = [read for read in history.reads if read.stream in chosen]
         markers = sum(bool(read.marker) for read in reads)
         holders = len({read.holder for read in reads})

@@ -1,13 +1,15 @@
 """One run of streams: publishes with and without TTLs, readers that come and go, nodes that fail in turn, calm, the
 judgement.
 
-Each node leads a stream with markers; its mirror, which keeps what expires, is led by another one. In the end, when all
-that has a TTL is gone, both are read from the first to the last.
+Each node leads a stream with markers; its mirror, which keeps what expires, is led by another one. One more stream has
+them all as its sources, and keeps what expires, too. In the end, when all that has a TTL is gone, all are read from the
+first to the last.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -28,7 +30,7 @@ from tests.reliability.chaos import ENDED_WITHIN_S, LOGIN, Run, clients_of, hit_
 from tests.reliability.clients import HOME_AFTER_S, PREFETCH, Client, Clients, Publisher
 from tests.reliability.dead_letters import ARRIVED_WITHIN_S, EMPTIED_WITHIN_S
 from tests.reliability.faults import Surroundings
-from tests.reliability.stream_judging import Pair, judge_streams
+from tests.reliability.stream_judging import Gathered, Pair, judge_streams
 
 MARKER_TTL_MS: Final = 2_000
 TTLS: Final = ((None, None), (None, "never"), (1_000, "1"), (2_500, "2.5s"), (4_000, 4), (6_000, "6s"))
@@ -47,6 +49,13 @@ class StreamRun(Run):
     messages: int = 5_000
     """So many are confirmed before the faults end."""
     pairs: list[Pair] = field(default_factory=list)
+    gathered: Gathered | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """Of all its streams."""
+        names = [name for pair in self.pairs for name in pair.names]
+        return names if self.gathered is None else [*names, self.gathered.name]
 
 
 class StreamPublisher(Publisher):
@@ -133,9 +142,11 @@ class StreamReader(Client):
         headers: Any = message.properties.headers or {}
         offset = int(headers.get("x-stream-offset", -1))
         marker = str(headers.get("x-marker-reason", ""))
+        source, _, source_offset = str(headers.get("x-stream-source", "")).partition(" ")
         self.clients.history.reads.append(Read(
             self.clients.now_us(), self._holder, self._begins, offset, -1 if marker else id_of(message.body),
             message.redelivered, self._until_offset is not None, message.routing_key, "", marker, self.stream,
+            source, int(source_offset or -1),
         ))  # fmt: skip
         self._place = offset + 1
         self._unsettled.append(message.delivery_tag)
@@ -156,20 +167,20 @@ def carry_out_streams(run: StreamRun, folder: Path, say: bool = True) -> None:
 
 def _under_load(run: StreamRun, nodes: Nodes, around: Surroundings, say: bool) -> None:
     run.pairs = declare_pairs(nodes)
+    run.gathered = declare_gathered(nodes, run.pairs)
     clients = run.clients = clients_of(nodes, run.seed)
     clients.begin(stream_publishers(run, clients), stream_readers(run, clients))
     try:
         wait_for(lambda: len(clients.history.reads) > 100, "messages of streams")
         is_enough = partial(_is_enough, run, clients)
-        names = [name for pair in run.pairs for name in pair.names]
-        hit_until(is_enough, run, nodes, around, clients, names, say)
+        hit_until(is_enough, run, nodes, around, clients, run.names, say)
         _calm(run, nodes, clients)
     except AssertionError as error:
         # What was not found may still be there: only a run that came to its end can be judged.
         run.violations.append(Violation("recovery", str(error)))
     else:
         clients.end()
-        run.violations += judge_streams(clients.history, run.pairs, run.faults)
+        run.violations += judge_streams(clients.history, run.pairs, run.faults, run.gathered)
     finally:
         clients.end()
 
@@ -198,6 +209,16 @@ def declare_pairs(nodes: Nodes) -> list[Pair]:
     return pairs
 
 
+def declare_gathered(nodes: Nodes, pairs: Sequence[Pair]) -> Gathered:
+    """A stream with the streams of all pairs as its sources, which the last node leads."""
+    connection = connect(nodes, 1, credentials=pika.PlainCredentials(*LOGIN))
+    sources = {"x-queue-type": "stream", "x-sources": [pair.stream for pair in pairs]}
+    last = list(nodes.ids)[-1]
+    name = declare_led_by(nodes, connection.channel(), "gathered", partial(_is_node, last), sources)
+    connection.close()
+    return Gathered(name, pairs)
+
+
 def _is_node(id: int, leader: int) -> bool:
     return leader == id
 
@@ -215,13 +236,15 @@ def stream_publishers(run: StreamRun, clients: Clients) -> list[Publisher]:
 
 
 def stream_readers(run: StreamRun, clients: Clients) -> list[Client]:
-    """For each stream readers at two nodes, for each mirror one."""
+    """For each stream readers at two nodes, for each mirror and for what is gathered one."""
     ids = sorted(clients.nodes)
     where = [
         (name, ids[(number + which) % len(ids)])
         for number, pair in enumerate(run.pairs)
         for which, name in enumerate((pair.stream, pair.stream, pair.mirror))
     ]
+    if run.gathered is not None:
+        where.append((run.gathered.name, ids[0]))
     return [
         StreamReader(clients, f"{name} reader {node}", node, Random(run.seed * 1_000 + 500 + number), name)
         for number, (name, node) in enumerate(where)
@@ -229,16 +252,19 @@ def stream_readers(run: StreamRun, clients: Clients) -> list[Client]:
 
 
 def _calm(run: StreamRun, nodes: Nodes, clients: Clients) -> None:
-    """No more faults: what has a TTL goes, markers too, mirrors catch up, and all that is left is read."""
+    """No more faults: what has a TTL goes, markers too, copies catch up, and all that is left is read."""
     clients.history.calm_us = clients.now_us()
     clients.stop_publishing(within_s=ENDED_WITHIN_S)
     nodes.until_well(ARRIVED_WITHIN_S)
-    wait_for(lambda: _is_settled(run, nodes), "the end of all TTLs, and mirrors that have all", EMPTIED_WITHIN_S, 0.2)
+    wait_for(lambda: _is_settled(run, nodes), "the end of all TTLs, and copies that have all", EMPTIED_WITHIN_S, 0.2)
     clients.stop_consuming(within_s=ENDED_WITHIN_S)
     ends = {pair.mirror: _shown(nodes, pair.mirror)["next_offset"] - 1 for pair in run.pairs}
     for pair in run.pairs:
         # The stream's last one may have gone: what stays is a message that this one sees to.
         ends[pair.stream] = _publish_last(nodes, pair)
+    if run.gathered is not None:
+        wait_for(lambda: _is_settled(run, nodes), "copies of the last messages")
+        ends[run.gathered.name] = _shown(nodes, run.gathered.name)["next_offset"] - 1
     clients.consume([
         StreamReader(clients, f"{name} final", min(clients.nodes), Random(run.seed), name, end)
         for name, end in ends.items()
@@ -257,6 +283,8 @@ def _is_settled(run: StreamRun, nodes: Nodes) -> bool:
     for pair in run.pairs:
         stream, mirror = _shown(nodes, pair.stream), _shown(nodes, pair.mirror)
         if stream.get("expiring") != 0 or stream.get("next_offset") != mirror.get("next_offset", -1):
+            return False
+        if any(copy["lag"] != 0 for copy in stream["copies"]):
             return False
     return True
 

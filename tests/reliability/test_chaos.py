@@ -12,7 +12,7 @@ import pytest
 from simulation.node.history import CONFIRMED
 from tests.reliability.chaos import Run, carry_out_run
 from tests.reliability.dead_letters import DeadLetterRun, carry_out_dead_letters
-from tests.reliability.faults import USUAL, kinds_of
+from tests.reliability.faults import USUAL, kinds_of, why_not
 from tests.reliability.figures import notes_of, served_from_afar
 from tests.reliability.network import why_impossible
 from tests.reliability.redrives import RedriveRun, carry_out_redrive
@@ -60,7 +60,7 @@ def check(kinds: list[str], folder: Path, nodes: int = 3, moves: bool = False) -
     # Something happened, and was seen by both sides.
     assert run.is_hit_enough
     assert len(clients.proven) > 200
-    assert bool(run.moves_asked) == moves
+    assert (bool(run.moves_asked), bool(run.places_asked)) == (moves, moves)
     return run
 
 
@@ -68,7 +68,7 @@ def test_kills_and_freezes(tmp_path: Path) -> None:
     check(kinds_of(["kill", "freeze"]), tmp_path)
 
 
-def test_five_nodes_while_queues_move(tmp_path: Path) -> None:
+def test_five_nodes_while_queues_and_replicas_move(tmp_path: Path) -> None:
     """Two of five nodes have no replica of a shard, and their clients the same promises."""
     run = check(kinds_of(["kill", "freeze"]), tmp_path, nodes=5, moves=True)
     clients = run.clients
@@ -128,6 +128,19 @@ def test_s3_s4_s5_what_waits_comes_once_and_in_time_or_is_cancelled(tmp_path: Pa
     assert any(cancel.outcome == CONFIRMED for cancel in clients.history.cancels)
     assert any(attempt.failed for attempt in attempts)
     assert any(attempt.applied_us >= 0 and attempt.settled == GIVEN_BACK for attempt in attempts)
+
+
+def test_l8_s3_t5_what_waits_and_leases_go_by_clocks_that_are_set_and_drift(tmp_path: Path) -> None:
+    """`make chaos-schedules FAULTS=clock`, in short: nothing comes early, no lease ends early, and each ends."""
+    reason = why_not(kinds_of(["clock"]))
+    if reason:
+        pytest.skip(reason)
+    run = ScheduleRun(seed(), 0, kinds_of(["clock"]), 60.0, least_faults=4, messages=200)
+    carry_out_schedules(run, tmp_path)
+    print(report_schedules(run))
+    demand(run, tmp_path)
+    assert {fault.kind for fault in run.faults} == set(run.kinds)
+    assert run.leases is not None and sum(bool(lease.gone_s) for lease in run.leases.leases) > 5
 
 
 def test_r1_d6_d7_what_is_redriven_comes_back_once_and_in_order(tmp_path: Path) -> None:

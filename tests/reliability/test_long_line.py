@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.reliability.run_long_line import GROWTH, PARTS, Sample, parts_of, table, what_grew
+from tests.reliability.run_long_line import GROWTH, LEASES_ALIVE, PARTS, Sample, overdue, parts_of, table, what_grew
 
 
 def samples_of(name: str, values: list[float]) -> list[Sample]:
@@ -24,3 +24,9 @@ def test_what_grows_on_is_told_and_what_settles_is_not(name: str) -> None:
 def test_each_part_is_a_row() -> None:
     rows = table(parts_of(samples_of("files", [7.0] * 60)), 120.0)
     assert len(rows) == 2 + PARTS and rows[2].startswith("| 0 to 20 | 100.0 | 100.0 | 7.0 |")
+
+
+def test_a_lease_that_does_not_end_is_told_and_the_last_few_are_not() -> None:
+    alive = [f"leased-{number}" for number in range(100 - LEASES_ALIVE, 100)]
+    assert overdue(["line", "aging", *alive], 100) == []
+    assert overdue([*alive, "leased-20", "leased-3", "line"], 100) == ["leased-3", "leased-20"]

@@ -21,6 +21,7 @@ from tests.reliability.faults import Fault
 from tests.reliability.schedule_judging import (
     GIVEN_BACK,
     Attempt,
+    ClockFaults,
     Place,
     Retry,
     fault_of_delay,
@@ -119,13 +120,39 @@ def test_s4_what_waits_can_be_cancelled(history: History) -> None:
     """The answer that nothing was waiting came a second before the message was due."""
     history.cancels = [cancel(4, "scheduled", RETURNED, 4.9)]
     history.deliveries.append(attempt(4, "scheduled", 6.1))
-    assert rules(history) == ["S4 waiting"]
+    (found,) = judge_schedules(history, PLACES)
+    assert (found.rule, found.text.rpartition(", ")[2]) == ("S4 waiting", "979 ms before it was due")
+
+
+def test_s4_what_a_fast_clock_took_for_due_did_not_wait(history: History) -> None:
+    """The message waited for two seconds. A clock that is ahead, or fast, lets it be due so much sooner."""
+    history.cancels = [cancel(4, "scheduled", RETURNED, 5.8)]
+    history.deliveries.append(attempt(4, "scheduled", 6.1))
+
+    def told(clocks: ClockFaults) -> list[str]:
+        return [violation.rule for violation in judge_schedules(history, PLACES, clocks)]
+
+    assert told(ClockFaults()) == ["S4 waiting"] == told(ClockFaults(fast=0.02))
+    assert told(ClockFaults(differ_us=100_000)) == [] == told(ClockFaults(fast=0.05))
 
 
 def test_s3_none_is_early(history: History) -> None:
     history.deliveries[0] = attempt(1, "scheduled", 2.9)
     history.deliveries[1] = attempt(2, "routed", 3.9)
     assert rules(history) == ["early", "early"]
+
+
+def test_s3_s5_waits_are_shorter_only_by_as_much_as_clocks_were_wrong(history: History) -> None:
+    history.deliveries[0] = attempt(1, "scheduled", 2.9)
+    history.deliveries[-1] = attempt(3, "retried", 5.3, ACK, 2, 1)
+
+    def told(clocks: ClockFaults) -> list[str]:
+        return [violation.rule for violation in judge_schedules(history, PLACES, clocks)]
+
+    assert told(ClockFaults()) == ["early", "retry early"]
+    assert told(ClockFaults(fast=0.05)) == ["retry early"]
+    assert told(ClockFaults(differ_us=50_000)) == ["early", "retry early"]
+    assert told(ClockFaults(differ_us=90_000)) == [] == told(ClockFaults(fast=0.2))
 
 
 @pytest.mark.parametrize("outcome", [CONFIRMED, IN_DOUBT])

@@ -6,7 +6,7 @@ import pytest
 
 from simulation.node.history import CONFIRMED, IN_DOUBT, History, Publish, Read
 from tests.reliability.faults import Fault
-from tests.reliability.stream_judging import Pair, judge_streams, stream_table
+from tests.reliability.stream_judging import Gathered, Pair, judge_streams, stream_table
 
 SECOND = 1_000_000
 PAIR = Pair("s", "m", 2_000)
@@ -182,3 +182,99 @@ def test_a_marker_of_a_key_that_stays(history: History) -> None:
 def test_a_marker_too_early(history: History) -> None:
     history.reads[3] = replace_at(history.reads[3], 4.9)
     assert rules(history) == ["markers"]
+
+
+# ------------------------------------------------------------------------------------------------ sources
+
+OTHER = Pair("t", "u", 2_000)
+GATHERED = Gathered("g", (PAIR, OTHER))
+IN_GATHERED: list[tuple[str, int, int | str, str]] = [
+    ("s", 0, 1, "a"), ("t", 0, 11, "c"), ("s", 1, 2, "a"), ("s", 2, 3, "b"), ("t", 1, 12, "c"), ("s", 3, "MaxAge", "a"),
+]  # fmt: skip
+"""Source, offset there, what, key."""
+
+
+def of_source(offset: int, final: bool = True, row: tuple[str, int, int | str, str] | None = None) -> Read:
+    source, source_offset, what, key = row or IN_GATHERED[offset]
+    one = read("g", offset, what, key, END_S if final else 20 + offset, final)
+    return replace(one, source=source, source_offset=source_offset)
+
+
+@pytest.fixture
+def gathering(history: History) -> History:
+    """11 and 12 of key c stay in the second stream; a third one has both streams as its sources."""
+    for place, number in enumerate((11, 12)):
+        history.publishes[number] = replace(publish(number, "c"), queues=("t",))
+        history.reads += [read(name, place, number, "c", final=True) for name in OTHER.names]
+    for final in (False, True):
+        history.reads += [of_source(offset, final) for offset in range(len(IN_GATHERED))]
+    return history
+
+
+def rules_of_sources(made: History, faults: tuple[Fault, ...] = ()) -> list[str]:
+    return sorted({violation.rule for violation in judge_streams(made, [PAIR, OTHER], faults, GATHERED)})
+
+
+def test_j4_what_is_gathered_from_each_source_in_its_order_is_fine(gathering: History) -> None:
+    assert rules_of_sources(gathering) == []
+    table = stream_table(gathering, [PAIR, OTHER], [], [], GATHERED)
+    assert "| 1 stream of 2 sources | 10 | 2 | 2 |" in table
+
+
+def test_j4_a_reader_may_miss_nothing_that_is_gathered(gathering: History) -> None:
+    drop(gathering, holder="g reader", offset=2)
+    assert rules_of_sources(gathering) == ["missing"]
+
+
+def test_j4_gathered_backwards_for_a_reader(gathering: History) -> None:
+    gathering.reads.append(of_source(2, final=False))
+    assert rules_of_sources(gathering) == ["order"]
+
+
+def test_j4_one_that_is_gathered_twice(gathering: History) -> None:
+    gathering.reads.append(of_source(6, row=("t", 1, 12, "c")))
+    assert rules_of_sources(gathering) == ["twice"]
+
+
+def test_j4_one_that_is_gathered_behind_what_came_later(gathering: History) -> None:
+    gathering.reads.append(of_source(6, row=("s", 1, 2, "a")))
+    assert rules_of_sources(gathering) == ["order"]
+
+
+def test_j4_another_than_its_source_has(gathering: History) -> None:
+    gathering.reads.append(of_source(6, row=("t", 2, 12, "c")))
+    gathering.reads += [read(name, 2, 13, "c", final=True) for name in OTHER.names]
+    gathering.publishes[13] = replace(publish(13, "c"), queues=("t",), outcome=IN_DOUBT)
+    assert "another" in rules_of_sources(gathering)
+
+
+def test_j4_another_for_another_reader(gathering: History) -> None:
+    gathering.reads[-1] = replace(gathering.reads[-1], key="b")
+    assert rules_of_sources(gathering) == ["another"]
+
+
+@pytest.mark.parametrize("source", ["", "u", "nowhere"])
+def test_j4_from_nowhere(gathering: History, source: str) -> None:
+    gathering.reads.append(of_source(6, row=(source, 9, "MaxAge", "a")))
+    assert rules_of_sources(gathering) == ["invented"]
+
+
+def test_j4_published_to_another_source(gathering: History) -> None:
+    gathering.publishes[14] = replace(publish(14, "c"), queues=("t",), outcome=IN_DOUBT)
+    gathering.reads.append(of_source(6, row=("s", 9, 14, "c")))
+    assert rules_of_sources(gathering) == ["invented"]
+
+
+def test_j4_not_gathered_but_for_what_expired_in_a_fault(gathering: History) -> None:
+    gathering.reads = [each for each in gathering.reads if each.stream != "g" or each.message_id != 2]
+    assert rules_of_sources(gathering) == ["lost"]
+    fault = Fault("mute", (1,), (), 3 * SECOND, 6 * SECOND, 7 * SECOND)
+    assert rules_of_sources(gathering, (fault,)) == []
+    gathering.reads = [each for each in gathering.reads if each.stream != "g" or each.message_id != 12]
+    assert rules_of_sources(gathering, (fault,)) == ["lost"]
+
+
+def test_j4_what_a_reader_saw_in_a_source_is_gathered_though_it_was_never_confirmed(gathering: History) -> None:
+    gathering.publishes[12].outcome = IN_DOUBT
+    gathering.reads = [each for each in gathering.reads if each.stream != "g" or each.message_id != 12]
+    assert rules_of_sources(gathering) == ["lost"]

@@ -509,3 +509,132 @@ def test_s4_what_must_have_waited_is_not_answered_as_unknown() -> None:
     assert cancelled(RETURNED, 2, came) == ["S4 waiting"]
     assert cancelled(RETURNED, 6.5, came) == []
     assert cancelled(RETURNED, 0.5, came) == []
+
+
+def rescheduled(*changes: Cancel, came: Delivery) -> list[str]:
+    """What is wrong where message 1, published at 1 s to be due at 6 s, is changed like this and comes."""
+    publish = published(1, "awaited")
+    publish.delay_ms = 5_000
+    made = history(publish)
+    made.cancels += changes
+    made.deliveries.append(came)
+    return [violation.rule for violation in check(made, AWAITED, Tolerance())]
+
+
+def change(at_s: float, delay_ms: int, outcome: str = CONFIRMED, clock_ms: int = -1) -> Cancel:
+    at_us = int(at_s * SECOND)
+    return Cancel(1, "awaited", at_us, outcome, at_us + 10_000, delay_ms, clock_ms)
+
+
+def test_s3_s4_what_is_rescheduled_comes_no_sooner_than_it_is_due_then() -> None:
+    """S3, S4: not by its first time; of several changes by the last, or by one that is in doubt."""
+    at_4_s = delivered(1, "awaited", at_s=4, settled=ACK)
+    assert rescheduled(came=at_4_s) == ["S3 early"]
+    assert rescheduled(change(2, 1_500), came=at_4_s) == []
+    assert rescheduled(change(2, 2_500), came=at_4_s) == ["S3 early"]
+    assert rescheduled(change(2, 1_500, RETURNED), came=at_4_s) == ["S3 early", "S4 waiting"]
+    assert rescheduled(change(2, 9_000), change(3, 500), came=at_4_s) == []
+    assert rescheduled(change(2, 500), change(2.4, 9_000), came=at_4_s) == ["S3 early"]
+    assert rescheduled(change(2, 500, IN_DOUBT), change(2.4, 9_000), came=at_4_s) == []
+    at_7_s = delivered(1, "awaited", at_s=7, settled=ACK)
+    assert rescheduled(change(2, 9_000), came=at_7_s) == ["S3 early"]
+
+
+def test_s3_what_is_rescheduled_comes_no_sooner_on_the_shard_clock() -> None:
+    """S3: true time says nothing where clocks were stepped."""
+    for clock_ms, expected in ((2_499, ["S3 early"]), (2_500, [])):
+        came = delivered(1, "awaited", at_s=7, settled=ACK, source_clock_ms=clock_ms)
+        assert rescheduled(change(2, 1_500, clock_ms=1_000), came=came) == expected
+
+
+def test_s4_what_is_cancelled_is_not_rescheduled() -> None:
+    """S4."""
+    publish = published(1, "awaited")
+    publish.delay_ms = 5_000
+    made = history(publish)
+    made.cancels += [change(2, -1), change(3, 1_000)]
+    assert [violation.rule for violation in check(made, AWAITED, Tolerance())] == ["S4 cancelled"]
+    made.cancels = [change(2, 1_000), change(2.5, -1)]
+    assert [violation.rule for violation in check(made, AWAITED, Tolerance())] == []
+    made.cancels = [change(2, 1_000)]
+    assert [violation.rule for violation in check(made, AWAITED, Tolerance())] == ["lost"]
+
+
+WAITING = RunTopology.of(
+    [
+        QueuePlan("awaited", allow_schedule=True),
+        QueuePlan("late", delayed_by="delaying"),
+        QueuePlan("retried", retry_ms=400),
+        QueuePlan("scoped", dead_letter_targets=("dead",), expires_anywhere=True),
+        QueuePlan("dead"),
+    ]
+)
+
+
+def judged(made: History, tolerance: Tolerance | None = None) -> list[str]:
+    return [violation.rule for violation in check(made, WAITING, tolerance or Tolerance())]
+
+
+@pytest.mark.parametrize("queue", ["awaited", "late"])
+def test_s3_what_waits_comes_no_sooner_than_it_is_due(queue: str) -> None:
+    """S3, S1: in true time as far as clocks may jump, and exactly on the clock of the shard."""
+    for at_s, expected in ((5.9, ["S3 early"]), (6.0, [])):
+        publish = published(1, queue)
+        publish.delay_ms = 5_000
+        made = history(publish)
+        made.deliveries = [delivered(1, queue, at_s=at_s, settled=ACK)]
+        assert judged(made) == expected
+        assert judged(made, Tolerance(early_ms=200)) == []
+        assert judged(made, Tolerance(early_ms=None)) == []
+    for clock_ms, expected in ((5_999, ["S3 early"]), (6_000, [])):
+        publish = published(1, queue, clocks_ms=(1_000,))
+        publish.delay_ms = 5_000
+        made = history(publish)
+        made.deliveries = [delivered(1, queue, at_s=9, settled=ACK, source_clock_ms=clock_ms)]
+        assert judged(made) == expected
+
+
+@pytest.mark.parametrize("queue", ["awaited", "late"])
+def test_s2_what_is_due_first_comes_first(queue: str) -> None:
+    """S2, S1: of the same due time what was published first; whoever is due sooner may overtake."""
+    for delays_ms, order, expected in (
+        ((300, 300), (2, 1), ["S2 order"]), ((300, 300), (1, 2), []), ((300, 900), (2, 1), ["S2 order"]),
+        ((900, 300), (2, 1), []),
+    ):  # fmt: skip
+        publishes = [published(1, queue), published(2, queue, at_s=1.001)]
+        for publish, delay_ms in zip(publishes, delays_ms, strict=True):
+            publish.delay_ms = delay_ms
+        made = history(*publishes)
+        made.deliveries = [delivered(number, queue) for number in order]
+        assert judged(made) == expected, (delays_ms, order)
+        for publish in publishes:
+            publish.exact = False
+        assert judged(made) == []
+
+
+def test_s5_what_was_given_back_comes_no_sooner_than_its_retry() -> None:
+    """S5: on the shard's clock; earlier only where the session of its node was lost."""
+    for clock_ms, lost, expected in ((1_399, False, ["S5 early"]), (1_400, False, []), (1_399, True, [])):
+        made = history(published(1, "retried"))
+        first = delivered(1, "retried", at_s=2, holder="worker", settled=REQUEUE)
+        first.settled_clock_ms, first.node, first.left_us = 1_000, 2, first.at_us
+        made.deliveries = [first, delivered(1, "retried", redelivered=True, source_clock_ms=clock_ms)]
+        if lost:
+            made.lost_sessions.append((first.at_us + 1, 2, 1))
+        assert judged(made) == expected
+
+
+def test_x2_what_dies_anywhere_dies_in_order_of_deadlines() -> None:
+    """X2: of the same channel, or where the first was confirmed before the second was published."""
+    for ttls_ms, stream, order, expected in (
+        ((300, 300), 1, (2, 1), ["X2 order"]), ((300, 900), 1, (2, 1), ["X2 order"]), ((900, 300), 1, (2, 1), []),
+        ((300, 300), 1, (1, 2), []), ((300, 300), 2, (2, 1), ["X2 order"]),
+    ):  # fmt: skip
+        one, other = ttls_ms
+        made = history(
+            published(1, "scoped", ttl_ms=one), published(2, "scoped", ttl_ms=other, at_s=1.5, stream=stream)
+        )
+        made.deliveries = [delivered(number, "scoped", "dead") for number in order]
+        assert judged(made) == expected, (ttls_ms, stream, order)
+        made.touched["scoped"] = None
+        assert judged(made) == []

@@ -15,9 +15,10 @@ from mayfly.node.shard.commands import TRANSFER, TRANSFER_MARKED, TRANSFER_MOVED
 from simulation.cluster import faults
 from simulation.cluster.clocks import EPOCH_MS
 from simulation.cluster.events import SECOND_US
+from simulation.node.history import Read
 from simulation.node.nodes import most_unsent_bytes
-from simulation.node.scenario import with_limits, with_reluctant, with_transactions
-from simulation.node.topology import QueuePlan
+from simulation.node.scenario import with_limits, with_reluctant, with_schedules, with_transactions
+from simulation.node.topology import MIRROR, QueuePlan
 from simulation.node.world import content_of
 from tests.simulation.scenarios import at, run, three_nodes
 
@@ -159,6 +160,20 @@ def test_d6_d7_large_dead_letters_come_once_and_in_order_while_leaders_come_and_
     assert len(letters.borrowed) > 20 and len(letters.sent) > 20
 
 
+def test_s2_s3_s4_s5_what_waits_comes_when_it_is_due_while_leaders_come_and_go() -> None:
+    """RULES S2-S5, X2: also what was rescheduled, and what is to be retried, under crashes and handovers."""
+    scenario = three_nodes(20)
+    if not scenario.schedules:
+        scenario = with_schedules(scenario)
+    profile = replace(scenario.node_profile, shards=3, level=LEVELS.highest)
+    plan = [at(0.4 + 0.4 * n, faults.TRANSFER, n % 3 + 1, amount=n) for n in range(12)]
+    plan += [at(1.3 + 1.2 * n, faults.CRASH, n % 3 + 1, lasts=0.4) for n in range(3)]
+    scenario = replace(scenario, plan=tuple(plan), node_profile=profile, publishers=0, leaseholders=0, gap_us=40_000)
+    simulation = run(replace(scenario, streams=False, recurring=False, transactions=False, limits=False))
+    counts = simulation.history.counts()
+    assert counts["rescheduled"] > 5 and counts["cancels"] > 5
+
+
 def test_topologies_know_their_ways() -> None:
     topology = three_nodes(1).topology
     assert isinstance(topology.queues["timed"], QueuePlan)
@@ -215,10 +230,24 @@ def test_a_transaction_counts_once_though_sessions_end_while_it_is_on_its_way() 
     assert len(simulation.history.exchanges) > 100
 
 
+def test_j3_keys_that_die_out_leave_markers() -> None:
+    """In a calm cluster, as the mirror of the stream has it in the end."""
+    drawn = map(three_nodes, range(1, 100))
+    scenario = next(each for each in drawn if each.streams and each.tolerance.early_ms is not None)
+    simulation = run(replace(scenario, changes=(), growth=()))
+    last = max((read for read in simulation.history.reads if read.final and read.stream == MIRROR), key=_offset)
+    assert last.marker
+    assert simulation.history.ended_us - last.at_us > 3_000 * scenario.tolerance.late_ms, "it is waited for"
+
+
+def _offset(read: Read) -> int:
+    return read.offset
+
+
 def test_a_client_that_does_not_read_costs_its_node_a_window_though_that_hears_late() -> None:
     """Its node is cut off or frozen again and again while others lead on and publish: what is given to it meanwhile is
     as much as without (the simulated sockets look). What it did not take is with others in the end, or comes to it."""
-    scenario = with_reluctant(three_nodes(40))
+    scenario = with_reluctant(three_nodes(44))
     profile = replace(scenario.node_profile, window_bytes=2_000)
     kinds = (faults.FREEZE, faults.PARTITION)
     plan = tuple(at(0.4 + 0.4 * turn, kinds[turn % 2], turn % 3 + 1, lasts=0.35) for turn in range(12))

@@ -3,6 +3,7 @@
 import pytest
 
 from simulation.node.checker.streams import check_streams
+from simulation.node.checker.tolerance import Tolerance
 from simulation.node.history import CONFIRMED, History, Publish, Read
 from simulation.node.topology import GATHERED, MIRROR, STREAM
 
@@ -14,7 +15,7 @@ def history(*reads: Read, copies: list[Read] | None = None) -> History:
     made = History()
     for id, ttl_ms in ((1, None), (2, 2000), (3, 2000), (4, None)):
         made.appended[id] = Publish(
-            id, 1, id, ("streamed",), ttl_ms, id * SECOND_US, CONFIRMED, key="b" if id == 3 else "a"
+            id, 1, id, ("streamed",), ttl_ms, id * SECOND_US, CONFIRMED, id * SECOND_US + 1, key="b" if id == 3 else "a"
         )
     made.reads.extend([*reads, *(COPIES if copies is None else copies)])
     return made
@@ -75,6 +76,27 @@ def test_nothing_is_wrong(reads: list[Read]) -> None:
 )
 def test_something_is_wrong(reads: list[Read], told: str) -> None:
     assert any(told in violation.text for violation in check_streams(history(*reads)))
+
+
+def test_j3_the_last_message_of_a_key_has_a_marker_behind_it_once_its_time_is_over() -> None:
+    """As the mirror has it, of what left the stream in a calm cluster."""
+    there = Read(91 * SECOND_US, "m", 4, 4, 0, False, True, "b", "", "MaxAge", MIRROR)
+    made = history(*ALL, *END)
+    assert check_streams(made) == [], "it is not over"
+    made.ended_us = 92 * SECOND_US
+    (told,) = check_streams(made)
+    assert told.text == "message 3 at offset 2 at 91.000000s, for m, is the last of b, whose time is over: no marker"
+    assert check_streams(made, Tolerance(early_ms=None)) == [], "clocks were stepped"
+    assert check_streams(history(*ALL, *END, copies=[*COPIES, there])) == []
+    made.calm_us = 6 * SECOND_US
+    assert check_streams(made) == [], "it went while faults went on"
+    made.calm_us = 0
+    made.ended_us = 7 * SECOND_US
+    assert check_streams(made) == [], "it may still come"
+    made.ended_us = 92 * SECOND_US
+    made.appended[3].ttl_ms = None
+    made.reads.append(read(90, 2, 3, "f", final=True))
+    assert [each for each in check_streams(made) if "no marker" in each.text] == [], "it stays"
 
 
 @pytest.mark.parametrize(

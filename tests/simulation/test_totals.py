@@ -37,6 +37,13 @@ def test_they_are_shown_on_the_page_and_the_rest_of_it_stays(tmp_path: Path) -> 
     page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
     write_tables(file, page)
     text = page.read_text()
+    assert "| damage |" not in text
+    add_real(file, "damage", {"flip": 3}, 0, 10, 0, {("flip", "clock", "found"): 2, ("flip", "data.mdb", "unread"): 1})
+    add_real(file, "damage", {"flip": 1}, 0, 10, 0, {("flip", "clock", "found"): 1})
+    write_tables(file, page)
+    text = page.read_text()
+    rows = ["| damage | file | found | unread |", "|---|---|---|---|", "| flip | clock | 3 | 0 |"]
+    assert "\n".join([*rows, "| flip | data.mdb | 0 | 1 |"]) in text
     assert text.startswith(f"before\n{BEGIN}\n| what") and text.endswith(f"{END}\nafter\n") and "old" not in text
     assert "| simulated cluster-hours | 2 | 1 000 000 |\n| beside them, of nodes slower than any" in text
     assert "(`ages`) | 1 000 | |" in text, "hours of nodes that could not be are told apart"

@@ -41,17 +41,23 @@ class Mutant:
 
 
 LEASE = Model("lease", "Lease", "Lease.cfg", 8_457)
+LEASE_TWO = Model("lease", "LeaseModel", "LeaseTwo.cfg", 120_152)
+LEASE_ENDS = Model("lease", "Lease", "LeaseEnds.cfg", 1_951)
 CLOCK = Model("clock", "Clock", "Clock.cfg", 244_900)
 CLOCK_AHEAD = Model("clock", "Clock", "ClockAhead.cfg", 300_670)
 OUTBOX = Model("outbox", "OutboxModel", "Outbox.cfg", 5_458)
 OUTBOX_PROGRESS = Model("outbox", "OutboxModel", "OutboxProgress.cfg", 166)
 FEED = Model("session", "Session", "SessionFeed.cfg", 177_328)
 LIVES = Model("session", "Session", "SessionLives.cfg", 43_587)
+BOTH = Model("session", "Session", "SessionBoth.cfg", 20_978)
 MOVE = Model("move", "Move", "Move.cfg", 15_600)
 MOVE_AGAIN = Model("move", "Move", "MoveAgain.cfg", 7_008)
 MOVE_AWAY = Model("move", "Move", "MoveAway.cfg", 1_577_802)
 
-MODELS = [LEASE, CLOCK, CLOCK_AHEAD, OUTBOX, OUTBOX_PROGRESS, FEED, LIVES, MOVE, MOVE_AGAIN, MOVE_AWAY]
+MODELS = [
+    LEASE, LEASE_TWO, LEASE_ENDS, CLOCK, CLOCK_AHEAD, OUTBOX, OUTBOX_PROGRESS, FEED, LIVES, BOTH, MOVE, MOVE_AGAIN,
+    MOVE_AWAY,
+]  # fmt: skip
 
 MUTANTS = [
     Mutant(
@@ -74,6 +80,17 @@ MUTANTS = [
         "LeadAnew == lag < MaxLag /\\ lag < now /\\ lag' = lag + 1",
         "LeadAnew == lag' \\in {0, 1} /\\ lag' <= now",
         "NeverEarly",
+    ),
+    Mutant(
+        LEASE_TWO, "a decision about one queue deletes another",
+        "/\\ <<q, epoch>> \\in proposals\n    /\\ queue' =",
+        "/\\ \\E k \\in Queue : <<k, epoch>> \\in proposals\n    /\\ queue' =",
+        "OldDecisionsDoNothing",
+    ),
+    Mutant(
+        LEASE_ENDS, "looks at a lease only in the moment when it runs out",
+        "Stamp >= k.began + Period", "Stamp = k.began + Period",
+        "Temporal properties",
     ),
     Mutant(
         CLOCK, "goes on from any led time that was shown",
@@ -121,6 +138,16 @@ MUTANTS = [
         "NumbersFit",
     ),
     Mutant(
+        OUTBOX, "what died last goes before what waits",
+        "unrouted' = Append(unrouted, died + 1)", "unrouted' = <<died + 1>> \\o unrouted",
+        "InOrder",
+    ),
+    Mutant(
+        OUTBOX, "puts what arrives before what it had",
+        "taken' = [taken EXCEPT ![t] = Append(@, transfer[3])]", "taken' = [taken EXCEPT ![t] = <<transfer[3]>> \\o @]",
+        "InOrder",
+    ),
+    Mutant(
         OUTBOX_PROGRESS, "one lane for all queues",
         "    /\\ i \\in DOMAIN lane[t].items\n",
         "    /\\ i \\in DOMAIN lane[t].items\n"
@@ -143,6 +170,13 @@ MUTANTS = [
         "NothingAfterTheEnd",
     ),
     Mutant(
+        LIVES, "answers a batch that did nothing",
+        "answers \\o Told(life, Max(cursor, notice[2]), notice[3])",
+        "answers \\o [i \\in 1..Cardinality({k \\in (cursor + 1)..notice[3] :"
+        ' log[k][1] = "batch" /\\ log[k][2] = life}) |-> Len(answers) + i]',
+        "NoFalseAnswer",
+    ),
+    Mutant(
         FEED, "takes a notice that begins behind the cursor",
         "    /\\ notice[2] <= cursor\n", "",
         "AnswersFit",
@@ -150,7 +184,7 @@ MUTANTS = [
     Mutant(
         FEED, "takes all of a notice, also what it was told before",
         "answers \\o Told(life, Max(cursor, notice[2]), notice[3])", "answers \\o Told(life, notice[2], notice[3])",
-        "AnswersFit",
+        "NoFalseAnswer",
     ),
     Mutant(
         MOVE, "gives up at any word that it is gone",

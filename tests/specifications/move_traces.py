@@ -146,6 +146,8 @@ def recorded_group(recorder: Recorder) -> type[Group]:
             if message.type == MessageType.VOTE:
                 self.asked[message.term, message.from_] = place(message.log_term, message.index)
             super().step(message, now_ms)
+            # Heartbeats tell it at once, though this node's own write is under way: others may be the majority.
+            self._count()
 
         def collect(self) -> Any:
             self._count()

@@ -47,7 +47,7 @@ SESSIONS = Traced("session", "SessionTrace", "sessions")
 MOVES = Traced("move", "MoveTrace", "moves")
 WITH_FEEDS = (34, 41, 47, 58)
 """Seeds of whole clusters in which nodes have sessions with groups of which they have no replica."""
-WITH_MOVES = (31, 34, 43)
+WITH_MOVES = (31, 34, 43, 45)
 """Seeds of whole clusters in which replicas move."""
 SCRIPTED_MOVES = tuple(-number - VARIANTS * variant for variant in range(2) for number in range(1, len(SCRIPTS) + 1))
 """Two variants of each script."""
@@ -129,7 +129,7 @@ BROKEN_CLOCKS = [
             "a new leader uses its own clock", _CLOCK,
             "        if self._anchor_time_ms < 0:\n            is_known", "        if term:\n            is_known",
         ),
-        (9,), "lead",
+        (*range(9, 17),), "lead",
     ),
     BrokenNodes(CLOCKS, _planted(TIME_BUGS, "stamps by a clock that runs far ahead of the others"), (76,), "lead"),
     BrokenNodes(CLOCKS, _planted(TIME_BUGS, "resets a lease when the leader changes"), (*range(9, 17),), "lead"),
@@ -204,9 +204,9 @@ BROKEN_MOVES = [
         _script(6), "commit",
     ),
     BrokenNodes(
-        MOVES, _planted(START_BUGS, "begins an added group once more that its node had given up"), (34, 43), "begin"
+        MOVES, _planted(START_BUGS, "begins an added group once more that its node had given up"), _script(7), "begin"
     ),
-    BrokenNodes(MOVES, _planted(START_BUGS, "begins an added shard for itself alone"), (34, 43), "begin"),
+    BrokenNodes(MOVES, _planted(START_BUGS, "begins an added shard for itself alone"), (34, 45), "begin"),
 ]  # fmt: skip
 
 BROKEN_NODES = [*BROKEN_LEASES, *BROKEN_OUTBOXES, *BROKEN_CLOCKS, *BROKEN_SESSIONS, *BROKEN_MOVES]

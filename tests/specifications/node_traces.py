@@ -252,8 +252,8 @@ def recording_outboxes(recorder: OutboxRecorder) -> Iterator[None]:
     plain_take_in, plain_move_content = dead_letters.take_in, dead_letters.move_content
     plain_note_received = Queue.note_received
 
-    def take_in(state: Any, queue: Any, content: Any) -> bool:
-        taken = plain_take_in(state, queue, content)
+    def take_in(state: Any, queue: Any, content: Any, *beyond_limits: Any) -> bool:
+        taken = plain_take_in(state, queue, content, *beyond_limits)
         if taken and not recorder.routes:
             recorder.taken.append(recorder.item(state.data, content))
         return taken

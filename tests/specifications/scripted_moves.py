@@ -147,9 +147,31 @@ def half_of_a_joint_configuration(variant: int) -> None:
     it.cluster.run_until(it.cluster.settled)
 
 
+def an_added_group_given_up_and_restarted(variant: int) -> None:
+    """A node begins a group that was added, and gives it up. It begins anew and hears of the group once more, and of
+    its first voters, one of which it is; then the group comes back to it."""
+    it = _place(variant)
+    it.group = max(it.cluster.plan) + 1
+    first = it.leader, it.second, it.third
+    for node in it.cluster.nodes.values():
+        node.host.add_group(it.group, first)
+    it.plan(*first)
+    it.cluster.run_until(it.cluster.settled)
+    it.work()
+    it.plan(it.leader, it.second, it.another)
+    it.cluster.run_until(lambda: it.cluster.settled() and not it.has_replica(it.third))
+    it.cluster.kill(it.third)
+    it.cluster.start(it.third)
+    it.cluster.nodes[it.third].host.add_group(it.group, first)
+    it.cluster.follow()
+    it.steps(5)
+    it.plan(it.leader, it.second, it.third)
+    it.cluster.run_until(it.cluster.settled)
+
+
 SCRIPTS: tuple[Callable[[int], None], ...] = (
     given_up_and_come_again, given_up_and_restarted, an_old_word, a_learner_that_gets_nothing, a_change_that_waits,
-    half_of_a_joint_configuration,
+    half_of_a_joint_configuration, an_added_group_given_up_and_restarted,
 )  # fmt: skip
 VARIANTS = 10
 

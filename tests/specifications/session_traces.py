@@ -87,7 +87,7 @@ def recorded_session(recorder: Recorder) -> type[OwnSession]:
             self.trace.tell("answer", sequence)
             super().answered(sequence, results)
 
-        def tell_all(self, entries: Sequence[FedEntry], up_to: int, payload: Callable[[int], bytes]) -> None:
+        def tell_all(self, entries: list[FedEntry], up_to: int, payload: Callable[[int], bytes]) -> None:
             life = self.sender.incarnation
             super().tell_all(entries, up_to, payload)
             if self.sender.incarnation == life:

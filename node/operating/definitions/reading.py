@@ -61,6 +61,8 @@ _OF_A_PLUGIN: Final = "mqtt_"
 """So the names of global parameters begin that say something to a plugin alone."""
 _PREDECLARED: Final = frozenset({"amq.direct", "amq.fanout", "amq.headers", "amq.match", "amq.topic"})
 _QUEUE_TYPES: Final = ("classic", "quorum", "stream", "", "undefined")
+_OLD_ARGUMENTS: Final = ("x-queue-mode", "x-ha-policy", "x-ha-nodes")
+"""Of queues. They stay in the record: a client that declares its queue with them is to find it equivalent."""
 _SAID_OF_VHOSTS: Final = ("tags", "default_queue_type")
 _LOWEST_NUMBER: Final = -(2**63)
 _HIGHEST_NUMBER: Final = 2**63 - 1
@@ -420,6 +422,10 @@ class _Reading:
         for key in unbuilt_arguments(arguments, LEVEL_HIGHEST):
             del arguments[key]
             self._notes.append(f"{item.place}: {_shown(name)} without its argument {key}, which does nothing here yet")
+        for key in _OLD_ARGUMENTS:
+            if key in arguments:
+                text = f"{_shown(name)} keeps its argument {key} = {_shown(arguments[key])}, which does nothing here"
+                self._notes.append(f"{item.place}: {text}")
         return DeclareQueue(vhost, name, True, False, False, arguments)
 
     def _binding(self, item: _Fields) -> CatalogCommand | None:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from mayfly.node.catalog import QueueRecord
+from mayfly.node.catalog.arguments import queue_type
 from mayfly.node.operating.views.shard_clocks import ShardNow
 from mayfly.node.shard.counts import COUNTS
 from mayfly.node.shard.queue import Queue
@@ -61,12 +62,33 @@ COLUMNS: Final[dict[str, Key]] = {
     "message_stats.deliver_get": _count("delivered"),
     "message_stats.ack": _count("acknowledged"),
 }
+RATED: Final = ("enqueued", "delivered", "acknowledged", "expired")
+"""Counts whose growth nodes know without being asked (`sampled_rates`), in their order."""
+RATES: Final[dict[str, int]] = {
+    **{f"rates.{name}": place for place, name in enumerate(RATED)},
+    # As RabbitMQ calls them.
+    "message_stats.publish_details.rate": RATED.index("enqueued"),
+    "message_stats.deliver_get_details.rate": RATED.index("delivered"),
+    "message_stats.ack_details.rate": RATED.index("acknowledged"),
+}
+"""The place in `RATED` of what the column says."""
 NAMES: Final[dict[str, Callable[[QueueRecord], str]]] = {
     "": lambda record: f"{record.vhost}\0{record.name}",
     "vhost": lambda record: f"{record.vhost}\0{record.name}",
     "name": lambda record: f"{record.name}\0{record.vhost}",
+    "type": lambda record: f"{queue_type(record.arguments)}\0{record.vhost}\0{record.name}",
+    "durable": lambda record: f"{record.durable}\0{record.vhost}\0{record.name}",
+    "auto_delete": lambda record: f"{record.auto_delete}\0{record.vhost}\0{record.name}",
+    "exclusive": lambda record: f"{record.exclusive}\0{record.vhost}\0{record.name}",
+    # Each is running.
+    "state": lambda record: f"{record.vhost}\0{record.name}",
 }
 """What the catalog alone tells; "" is how they are listed where nothing is said."""
+
+
+def is_column(name: str) -> bool:
+    """Whether queues can be put in order by it."""
+    return name in NAMES or name in COLUMNS or name in RATES
 
 
 def column_of(shard: Shard, key: Key, queues: Sequence[int], now: ShardNow) -> list[float]:

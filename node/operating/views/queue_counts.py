@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from mayfly.node.engine.engine import Engine
+from mayfly.node.operating.views.queue_columns import RATED
 from mayfly.node.operating.views.sampled_rates import ALWAYS_CHANGED
 from mayfly.node.shard.shard import Shard
 
@@ -25,6 +26,12 @@ class QueueActivity(NamedTuple):
     enqueued: int
     delivered: int
     acknowledged: int
+
+
+def rated_counts(shard: Shard, queue_id: int) -> tuple[int, ...] | None:
+    """What `RATED` counts; None of a queue that the shard does not have."""
+    queue = shard.queue(queue_id)
+    return None if queue is None else tuple([getattr(queue, name) for name in RATED])
 
 
 class Behind(NamedTuple):
@@ -74,9 +81,8 @@ class SampledShard:
         return self._shard.queue_ids()
 
     def counts(self, queue_id: int) -> tuple[int, ...] | None:
-        """See `Sampled.counts`: what `QueueActivity` has."""
-        queue = self._shard.queue(queue_id)
-        return None if queue is None else (queue.enqueued, queue.delivered, queue.acknowledged)
+        """See `Sampled.counts`."""
+        return rated_counts(self._shard, queue_id)
 
 
 def sampled_shards(engine: Engine) -> dict[int, SampledShard]:

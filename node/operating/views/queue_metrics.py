@@ -57,6 +57,9 @@ _GAUGES: Final = {
     "unacknowledged": "Messages held by consumers",
     "consumers": "Consumers",
     "braked": "1: it delivers nothing, because too much has failed",
+    "first_offset": "Offset of the first message of a stream",
+    "next_offset": "Offset that the next message of a stream gets",
+    "consumer_lag": "Offsets of a stream that the consumer furthest behind was not given yet",
     "exact": "0: ready_live may be too high, oldest_ready_seconds too low",
 }
 _TIMES: Final = {

@@ -17,6 +17,7 @@ from mayfly.node.operating.views.brake_views import brake_of
 from mayfly.node.operating.views.queue_counts import Behind, shard_here
 from mayfly.node.operating.views.setting_sources import setting_sources
 from mayfly.node.operating.views.shard_clocks import ShardNow, shard_now
+from mayfly.node.operating.views.stream_views import offsets_of
 from mayfly.node.shard.counts import COUNTS
 from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.shard import Shard
@@ -141,6 +142,8 @@ class QueueViews:
         row |= _next_due(statistics, now)
         row |= _lease(queue, now)
         row |= {"brake": brake_of(queue, now.time_ms), "braked": queue.is_braked}
+        if queue.stream is not None:
+            row |= offsets_of(queue, queue.stream)
         row["time_ms"] = now.time_ms
         return row
 

@@ -8,6 +8,7 @@ replica are the same on every node: whichever is asked has the rate from some no
 from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple, Protocol
 
+from mayfly.node.operating.views.queue_columns import RATED
 from mayfly.node.operating.views.rates import LEAST_SPAN_MS, SPAN_MS, Counts
 
 STEP_MS: Final = 1_000
@@ -102,11 +103,11 @@ class _Rounds:
         return max(looked_ms, min(self.quiet_ms, now_ms - SPAN_MS))
 
 
-_NOTHING: Final[Counts] = (0, 0, 0)
+_NOTHING: Final[Counts] = (0,) * len(RATED)
 
 
 class SampledRates:
-    """Of the queues of one node's shards, each with three counts."""
+    """Of the queues of one node's shards, each with what `RATED` counts."""
 
     def __init__(self) -> None:
         self._rounds: dict[int, _Rounds] = {}

@@ -24,6 +24,8 @@ from mayfly.node.shard.expiry_lag import BOUNDS_MS, ExpiryLag
 from mayfly.node.shard.shard import Shard
 from mayfly.node.shard.statistics import ShardStatistics
 
+COPIES_SHOWN = 20
+"""Of a shard's streams, those that are furthest behind."""
 LANES_SHOWN = 100
 """Lanes with metrics of their own, those with the most messages; the others are in the sums only."""
 
@@ -50,9 +52,8 @@ def engine_status(
     """The whole cluster as this node sees it; `groups` are of `group_steps` and `unknown_group`, of which nothing is in
     the sums, `own_name` stands in for a name that the catalog does not have yet."""
     names = {record.id: record.name for record in engine.catalog.nodes()}
-    totals = {
-        key: sum(row[key] for row in groups if key in row) for key in ("queues", "ready", "unacknowledged", "outbox")
-    }
+    summed = ("queues", "ready", "scheduled", "unacknowledged", "outbox")
+    totals = {key: sum(row[key] for row in groups if key in row) for key in summed}
     return {
         "name": names.get(engine.node_id, own_name),
         "id": engine.node_id,
@@ -135,6 +136,11 @@ def _group_steps(
     for lane in lane_steps(engine, shard, now_ms):
         stalled += bool(lane["waits_for"])
         yield None
+    copies: list[CopyLag] = []
+    for copy in copy_lag_steps(engine, shard) if group.leads else ():
+        if copy is not None:
+            copies.append(copy)
+        yield None
     counted: ShardStatistics | None = None
     for step in shard.statistics_in_steps():
         counted = step
@@ -143,6 +149,8 @@ def _group_steps(
     row.update(
         queues=statistics.queues,
         ready=statistics.ready,
+        scheduled=statistics.scheduled,
+        next_due_in_ms=_next_due_in_ms(engine, shard, statistics, now_ms),
         unacknowledged=statistics.unacknowledged,
         consumers=statistics.consumers,
         outbox=statistics.outbox,
@@ -153,7 +161,22 @@ def _group_steps(
         expiry_lag_ms=expiry_lag_ms(engine, shard, now_ms),
         counts={name: getattr(statistics, name) for name in COUNTS},
     )
+    if group.leads:
+        # Nobody else knows.
+        copies.sort(key=lambda copy: -copy.offsets)
+        links = [link for link in upstream_lags(engine) if link.shard == group.id]
+        row.update(
+            stream_copies=[copy.shown() for copy in copies[:COPIES_SHOWN]],
+            upstreams=[link.shown() for link in links[:COPIES_SHOWN]],
+        )
     yield row
+
+
+def _next_due_in_ms(engine: Engine, shard: Shard, statistics: ShardStatistics, now_ms: int) -> int | None:
+    """How long until the first of what is scheduled is due, below 0 when it is late; None when nothing is."""
+    if statistics.next_due_ms < 0:
+        return None
+    return statistics.next_due_ms - shard_now(engine, shard, now_ms).time_ms
 
 
 def expiry_lag_ms(engine: Engine, shard: Shard, now_ms: int) -> int:
@@ -281,6 +304,10 @@ def _own_metrics(
         (
             "mayfly_groups_left_alone", "Groups most of whose voters are away", "gauge",
             _one(len(engine.catalog.members.left_alone())),
+        ),
+        (
+            "mayfly_queues_moved_by_load", "Queues that this node, leading the catalog, had moved from hot shards",
+            "counter", _one(engine.membership.plan.queues_moved),
         ),
         ("mayfly_shards", "Shards of the cluster", "gauge", _one(engine.catalog.shard_count)),
         ("mayfly_groups_without_leader", "Groups of which this node knows no leader", "gauge", _one(unled)),
@@ -414,7 +441,8 @@ def _copy_steps(engine: Engine, shards: Mapping[str, Shard]) -> Iterator[Metric 
     for shard in shards.values():
         if engine.leads(shard.shard_id):
             for row in copy_lag_steps(engine, shard):
-                rows.append(row)
+                if row is not None:
+                    rows.append(row)
                 yield None
     rows.sort(key=lambda row: -row.offsets)
     samples: list[Sample] = [

@@ -103,9 +103,21 @@ def lag_in(engine: Engine, shard_id: int, queue_id: int) -> int | None:
     `stream_in`."""
     shard = shard_here(engine, shard_id)
     queue = None if shard is None else shard.queue(queue_id)
-    if queue is None or queue.stream is None or not queue.stream.places:
-        return None
-    return max(0, queue.stream.next_offset - min(queue.stream.places.values()))
+    return None if queue is None or queue.stream is None else _lag(queue.stream)
+
+
+def offsets_of(queue: Queue, stream: Stream) -> dict[str, int | None]:
+    """Which offsets it has, and as ``consumer_lag`` how many of them the consumer that is furthest behind has before
+    it, None without consumers."""
+    return {
+        "first_offset": stream.first_offset(queue.ready),
+        "next_offset": stream.next_offset,
+        "consumer_lag": _lag(stream),
+    }
+
+
+def _lag(stream: Stream) -> int | None:
+    return max(0, stream.next_offset - min(stream.places.values())) if stream.places else None
 
 
 def latest_in(engine: Engine, shard_id: int, queue_id: int, key: bytes) -> LatestPart | None:

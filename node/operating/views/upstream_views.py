@@ -39,6 +39,14 @@ class UpstreamLag(NamedTuple):
     cluster: str
     reading: bool
     offsets: int
+    shard: int
+
+    def shown(self) -> dict[str, Any]:
+        """As JSON."""
+        lag = self.offsets if self.offsets >= 0 else None
+        return {
+            "vhost": self.vhost, "mirror": self.mirror, "cluster": self.cluster, "reading": self.reading, "lag": lag,
+        }  # fmt: skip
 
 
 def upstream_in(engine: Engine, queue_id: int) -> UpstreamPart | None:
@@ -55,5 +63,5 @@ def upstream_lags(engine: Engine) -> Iterator[UpstreamLag]:
     for link in list(engine.upstreams.links.values()):
         state = link.shown()
         yield UpstreamLag(
-            link.record.vhost, link.record.name, link.upstream, state.state == "reading", state.lag
+            link.record.vhost, link.record.name, link.upstream, state.state == "reading", state.lag, link.record.shard
         )

@@ -100,6 +100,9 @@ def restore_outbox(state: State, row: Any, pace: WorkPace) -> Iterator[None]:
         lane.items.extend(items.messages)
         if digests:
             lane.digests = dict(digests[0])
+        queue = state.queues.get(target_queue)
+        if queue is not None and queue.has_left:
+            lane.find_own()
         outbox.restore_lane(lane)
 
 

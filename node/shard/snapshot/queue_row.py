@@ -28,10 +28,11 @@ _STREAM: Final = 1
 _SCHEDULE: Final = 2
 _REDRIVE: Final = 3
 _BRAKE: Final = 4
+_MOVE_NUMBER: Final = 5
 
 
-def queue_row(queue: Queue, terms: int, columns: MessageColumns) -> list[object]:
-    """``terms``: the place of the queue's in the table of them."""
+def queue_row(queue: Queue, terms: int, columns: MessageColumns, move_number: int) -> list[object]:
+    """``terms``: the place of the queue's in the table of them; ``move_number``: as the state has it."""
     lease = queue.lease
     single = queue.consumers.single
     return [
@@ -51,22 +52,24 @@ def queue_row(queue: Queue, terms: int, columns: MessageColumns) -> list[object]
             for level in queue.levels
             if level.returned.items or level.ready.items
         ],
-        *_special_rows(queue, columns),
+        *_special_rows(queue, columns, move_number),
     ]
 
 
-def _special_rows(queue: Queue, columns: MessageColumns) -> list[object]:
-    """What most queues have not: of a move, of a stream, what is scheduled, of a redrive, what has failed lately; up
-    to the last there is."""
+def _special_rows(queue: Queue, columns: MessageColumns, move_number: int) -> list[object]:
+    """What most queues have not: of a move, of a stream, what is scheduled, of a redrive, what has failed lately, the
+    number of its last move; up to the last there is."""
     moving = [] if queue.moving is None else queue.moving.row()
     stream = [] if queue.stream is None else stream_row(queue.stream, columns)
     schedule = [] if queue.schedule is None else schedule_row(queue.schedule, columns)
-    if queue.has_failures:
-        assert queue.brake is not None
-        redrive = [] if queue.redrive is None else queue.redrive.row()
-        return [moving, stream, schedule, redrive, queue.brake.row()]
-    if queue.redrive is not None:
-        return [moving, stream, schedule, queue.redrive.row()]
+    redrive = [] if queue.redrive is None else queue.redrive.row()
+    brake = queue.brake.row() if queue.brake is not None and queue.has_failures else []
+    if move_number:
+        return [moving, stream, schedule, redrive, brake, move_number]
+    if brake:
+        return [moving, stream, schedule, redrive, brake]
+    if redrive:
+        return [moving, stream, schedule, redrive]
     if schedule:
         return [moving, stream, schedule]
     if stream:
@@ -113,7 +116,9 @@ def restore_queue(
     if len(special_rows) > _REDRIVE and special_rows[_REDRIVE]:
         queue.redrive = redrive_of(special_rows[_REDRIVE])
         state.note_redrive(queue)
-    if len(special_rows) > _BRAKE:
+    if len(special_rows) > _MOVE_NUMBER:
+        state.move_numbers[queue_id] = special_rows[_MOVE_NUMBER]
+    if len(special_rows) > _BRAKE and special_rows[_BRAKE]:
         if queue.brake is None:
             raise ShardError(f"queue {queue_id} has failures, and no brake")
         queue.brake.restore(special_rows[_BRAKE])

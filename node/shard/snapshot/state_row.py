@@ -9,6 +9,7 @@ from mayfly.cluster.versions import (
     LEVEL_FAILED_DELIVERIES,
     SHARD_SNAPSHOT_VERSION,
     SHARD_SNAPSHOT_WITH_BRAKES,
+    SHARD_SNAPSHOT_WITH_MOVE_NUMBERS,
     SHARD_SNAPSHOT_WITH_MOVES,
     SHARD_SNAPSHOT_WITH_SPECIAL_ROWS,
     SHARD_SNAPSHOT_WITHOUT_LEVEL,
@@ -30,7 +31,7 @@ from mayfly.node.shard.tombstone import GONE_FOR, Tombstone
 
 _VERSIONS: Final = (
     SHARD_SNAPSHOT_WITHOUT_WINDOWS, SHARD_SNAPSHOT_WITHOUT_LEVEL, SHARD_SNAPSHOT_VERSION, SHARD_SNAPSHOT_WITH_MOVES,
-    SHARD_SNAPSHOT_WITH_SPECIAL_ROWS, SHARD_SNAPSHOT_WITH_BRAKES,
+    SHARD_SNAPSHOT_WITH_SPECIAL_ROWS, SHARD_SNAPSHOT_WITH_BRAKES, SHARD_SNAPSHOT_WITH_MOVE_NUMBERS,
 )
 
 
@@ -38,8 +39,8 @@ def state_row(state: State, columns: MessageColumns) -> list[object]:
     """The state as it is now, between two entries; ``columns`` fills in the messages, step by step."""
     terms: dict[bytes, int] = {}
     rows = [
-        queue_row(queue, terms.setdefault(queue.terms_bytes, len(terms)), columns)
-        for queue in state.queues.values()
+        queue_row(queue, terms.setdefault(queue.terms_bytes, len(terms)), columns, state.move_numbers.get(queue_id, 0))
+        for queue_id, queue in state.queues.items()
     ]
     times = [state.time_ms, state.led_ms, state.next_order]
     version = _version(state)
@@ -65,6 +66,11 @@ def state_row(state: State, columns: MessageColumns) -> list[object]:
 
 def _version(state: State) -> int:
     """The oldest that says all of it: replicas of older releases have to read it."""
+    if state.move_numbers or any(
+        queue.moving is not None and queue.moving.released_sequence for queue in state.queues.values()
+    ):
+        # As for the next: none has one before the cluster is at that level.
+        return SHARD_SNAPSHOT_WITH_MOVE_NUMBERS
     if any(queue.has_failures for queue in state.queues.values()):
         # No queue has one before the cluster is at that level.
         return SHARD_SNAPSHOT_WITH_BRAKES

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simulation.node.checker.tolerance import Tolerance
-from simulation.node.history import CONFIRMED, EXPIRED, REQUEUE, Delivery, History, Publish
+from simulation.node.history import CONFIRMED, EXPIRED, REQUEUE, RETURNED, Cancel, Delivery, History, Publish
 from simulation.node.topology import RunTopology
 from simulation.simulator import Violation
 
@@ -63,6 +63,10 @@ def check_due(history: History, topology: RunTopology, tolerance: Tolerance) -> 
     the same channel, and is due later or at the same time, does not overtake it (S2).
     """
     violations: list[Violation] = []
+    changes: dict[tuple[int, str], list[Cancel]] = {}
+    for cancel in history.cancels:
+        if cancel.reschedules and cancel.outcome != RETURNED:
+            changes.setdefault((cancel.message_id, cancel.queue), []).append(cancel)
     last: dict[tuple[str, str, int], list[Delivery]] = {}
     for delivery in history.deliveries:
         publish = history.publishes.get(delivery.message_id)
@@ -70,6 +74,10 @@ def check_due(history: History, topology: RunTopology, tolerance: Tolerance) -> 
         if publish is None or delivery.deaths or not (plan.allow_schedule or plan.delayed_by):
             continue
         name = f"message {delivery.message_id} of {delivery.queue}"
+        rescheduled = changes.get((delivery.message_id, delivery.queue))
+        if rescheduled is not None:
+            violations += _rescheduled_early(history, delivery, rescheduled, tolerance)
+            continue
         passed_us = delivery.at_us - publish.invoked_us
         least_us = tolerance.shortest_us(publish.delay_ms) - (tolerance.early_ms or 0) * 1_000
         if publish.exact and tolerance.early_ms is not None and passed_us < least_us:
@@ -92,6 +100,32 @@ def check_due(history: History, topology: RunTopology, tolerance: Tolerance) -> 
                 violations.append(Violation("S2 order", f"{name} came after message {other.message_id}"))
         before.append(delivery)
     return violations
+
+
+def _rescheduled_early(
+    history: History, delivery: Delivery, changes: list[Cancel], tolerance: Tolerance
+) -> list[Violation]:
+    """What was rescheduled for sure comes no sooner than the last of the changes says; which one that was is known
+    where each began after the one before was answered. Then the latest counts, or one that is still in doubt."""
+    done = [change for change in changes if change.outcome == CONFIRMED]
+    if not done:
+        return []
+    latest = max(done, key=lambda change: change.invoked_us)
+    possible = [
+        change
+        for change in changes
+        if change is latest or change.outcome != CONFIRMED or (change.completed_us or 0) >= latest.invoked_us
+    ]
+    name = f"message {delivery.message_id} of {delivery.queue}"
+    due_us = min(change.invoked_us + tolerance.shortest_us(change.delay_ms) for change in possible)
+    if tolerance.early_ms is not None and delivery.at_us < due_us - tolerance.early_ms * 1_000:
+        text = f"{name} came at {delivery.at_us / 1e3:.3f} ms, and was rescheduled to {due_us / 1e3:.3f} ms at least"
+        return [Violation("S3 early", text)]
+    due_ms = min(change.clock_ms + change.delay_ms if change.clock_ms >= 0 else -1 for change in possible)
+    if delivery.queue not in history.moved and 0 <= delivery.source_clock_ms < due_ms:
+        text = f"{name} came at {delivery.source_clock_ms} of shard time, and was rescheduled to {due_ms} at least"
+        return [Violation("S3 early", text)]
+    return []
 
 
 def check_retries(history: History, topology: RunTopology) -> list[Violation]:

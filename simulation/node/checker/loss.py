@@ -43,7 +43,11 @@ def check_lost(history: History, topology: RunTopology) -> list[Violation]:
     """
     findings = _Findings(history)
     violations: list[Violation] = []
-    cancelled = {(cancel.message_id, cancel.queue) for cancel in history.cancels if cancel.outcome != RETURNED}
+    cancelled = {
+        (cancel.message_id, cancel.queue)
+        for cancel in history.cancels
+        if cancel.outcome != RETURNED and not cancel.reschedules
+    }
     for publish in history.publishes.values():
         if publish.outcome != CONFIRMED:
             continue

@@ -35,6 +35,7 @@ def check_streams(history: History, tolerance: Tolerance | None = None) -> list[
         *_faults_of_order(history, [read for read in own if read.stream == MIRROR], [], None),
         *_faults_of_order(history, gathered, [], None),
         *_faults_of_markers(history, own, tolerance),
+        *_faults_of_no_marker(history, own, tolerance),
         *_faults_of_the_end(history, [read for read in own if read.stream == STREAM]),
         *_faults_of_the_end(history, [read for read in own if read.stream == MIRROR]),
         *_faults_of_the_end(history, [read for read in gathered if read.source != MIRROR]),
@@ -149,6 +150,39 @@ def _faults_of_markers(history: History, reads: list[Read], tolerance: Tolerance
             if before >= 0 and known.issuperset(between) and not any(place in messages[key] for place in between):
                 yield f"{where}, follows one at {before} without a message of the key between them"
             before = offset
+
+
+def _faults_of_no_marker(history: History, reads: list[Read], tolerance: Tolerance) -> Iterator[str]:
+    """A key that has died out has a marker behind its last message. The mirror, which keeps all that its stream had,
+    tells; what left the stream before the cluster was calm may never have been copied, nor its marker."""
+    if tolerance.early_ms is None:
+        return
+    calm_us = history.calm_us + tolerance.settle_ms * 1_000
+    # It comes so late, it is copied as late, and it is read.
+    done_us = history.ended_us - (3 * tolerance.late_ms + tolerance.early_ms) * 1_000
+    last: dict[str, Read] = {}
+    over_us: dict[str, tuple[int, int]] = {}
+    for read in reads:
+        if read.stream != MIRROR or not read.final:
+            continue
+        if read.key not in last or read.offset > last[read.key].offset:
+            last[read.key] = read
+        publish = history.appended.get(read.message_id)
+        if read.marker or publish is None:
+            continue
+        if publish.ttl_ms is None:
+            over_us[read.key] = (0, history.ended_us)  # It stays.
+            continue
+        stored_us = read.at_us if publish.completed_us is None else min(read.at_us, publish.completed_us)
+        earliest_us, latest_us = over_us.get(read.key, (0, 0))
+        over_us[read.key] = (
+            max(earliest_us, publish.invoked_us + publish.ttl_ms * 1_000),
+            max(latest_us, stored_us + publish.ttl_ms * 1_000),
+        )
+    for key, read in last.items():
+        earliest_us, latest_us = over_us.get(key, (0, 0))
+        if not read.marker and earliest_us >= calm_us and latest_us <= done_us:
+            yield f"message {read.message_id} at {_where(read)}, is the last of {key}, whose time is over: no marker"
 
 
 def _faults_of_the_end(history: History, reads: list[Read]) -> Iterator[str]:

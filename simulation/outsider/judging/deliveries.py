@@ -111,7 +111,7 @@ def _missed(view: View) -> Iterator[Finding]:
         if not publish.exchange and publish.answered_us is not None:
             firsts.setdefault(publish.routing_key, []).append(publish)
     for name, plan in view.queues.items():
-        if view.may_lose(plan) or plan.max_length is not None or plan.allow_schedule:
+        if view.may_lose(plan) or view.has_moved(name) or plan.max_length is not None or plan.allow_schedule:
             continue
         seen = {message: each[0].at_us for (message, queue), each in view.handed.items() if queue == name}
         for get in view.found_empty(name):

@@ -81,6 +81,8 @@ class Setting:
     """How long a cluster may take after trouble until it is quiet."""
     behind_ms: int = 0
     """So far may shard time fall behind: a new leader goes on with what it heard of it, as late as that came."""
+    moved: tuple[str, ...] = ()
+    """Queues that an operator had move between shards, at any time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +261,7 @@ def history_of(lines: Iterable[str]) -> OutsiderHistory:
                 row["exchanges"] = tuple(
                     FanoutExchange(each["name"], tuple(each["queues"])) for each in row["exchanges"]
                 )
+                row["moved"] = tuple(row.get("moved", ()))
                 history = OutsiderHistory(Setting(**row))
             elif history is None:
                 raise ValueError("the first record must be the setting")

@@ -52,6 +52,9 @@ def _keeps_order(view: View, handed: Handed, publish: OutsiderPublish) -> bool:
     if publish.outcome != CONFIRMED:
         return False
     for death in handed.deaths:
+        if view.has_moved(death.queue) and view.queues[handed.queue].refuses:
+            # What its old shard has for a full queue may wait there for longer than its new one does.
+            return False
         plan = view.queues.get(death.queue)
         if plan is None or death.reason != EXPIRED or not view.is_untouched(death.queue):
             return False

@@ -47,6 +47,8 @@ def _ends_us(view: View, queue: DeclaredQueue, publish: OutsiderPublish) -> int:
 def _is_shown(view: View, queue: DeclaredQueue, publish: OutsiderPublish, until_us: int) -> Iterator[Finding]:
     if until_us > view.history.phases.drain_us or not view.is_quiet(publish.sent_us, until_us):
         return
+    if view.has_moved(queue.name):
+        return
     shown: tuple[str, ...]
     if queue.allow_schedule:
         shown, rule = (queue.name,), "S3"
@@ -57,7 +59,7 @@ def _is_shown(view: View, queue: DeclaredQueue, publish: OutsiderPublish, until_
     for target in shown:
         plan = view.queues[target]
         plain = plan.max_length is None and plan.expires_ms is None and (plan.ttl_ms is None or target == queue.name)
-        if not plain or not _is_waited_for(view, target, publish.sent_us, until_us):
+        if not plain or view.has_moved(target) or not _is_waited_for(view, target, publish.sent_us, until_us):
             continue
         came = [each.at_us for each in view.handed.get((publish.message, target), ())]
         if not came or min(came) > until_us:

@@ -27,6 +27,7 @@ from simulation.outsider.judging.history import (
     RETURNED,
     Call,
     DeclaredQueue,
+    OutsiderPublish,
 )
 from simulation.outsider.judging.linearizability import (
     NOT_LINEARIZABLE,
@@ -54,7 +55,8 @@ class QueueUse:
     """Of a get: whether the message is gone with it."""
     code: int = 0
     is_doubtful: bool = False
-    """Of a publish: something was done to the cluster, so that a node may not know yet that a queue came or went."""
+    """Of a publish: something was done to the cluster, or somebody was declaring the queue, so that not all who have to
+    know it may know yet that the queue came or went."""
 
 
 class QueueState(NamedTuple):
@@ -210,8 +212,20 @@ def operations_on(view: View, queue: DeclaredQueue) -> Iterator[TimedOperation[Q
             outcome = _outcome(publish.outcome, publish.code)
             answered_us = None if outcome == "" else publish.answered_us
             quiet = view.is_quiet(publish.sent_us, publish.answered_us or publish.sent_us)
-            use = QueueUse(PUBLISH, outcome, publish.message, code=publish.code, is_doubtful=not quiet)
+            doubtful = not quiet or _is_being_declared(view, queue, publish)
+            use = QueueUse(PUBLISH, outcome, publish.message, code=publish.code, is_doubtful=doubtful)
             yield TimedOperation(use, publish.sent_us, answered_us)
+
+
+def _is_being_declared(view: View, queue: DeclaredQueue, publish: OutsiderPublish) -> bool:
+    """Whether a declare was under way while a message was: the cluster has the name, and not yet the queue."""
+    sent_us, answered_us = publish.sent_us, publish.answered_us
+    return any(
+        call.kind == DECLARE
+        and (answered_us is None or call.sent_us <= answered_us)
+        and (call.answered_us is None or sent_us <= call.answered_us)
+        for call in view.calls.get(queue.name, ())
+    )
 
 
 def _outcome(outcome: str, code: int) -> str:
@@ -260,7 +274,7 @@ def judge_objects(view: View) -> tuple[list[Finding], int]:
             publish.expiration is not None for publish in view.publishes.values() if queue.name in view.routed(publish)
         )
         counts = plain and queue.name not in dead_letter_targets and all(call.no_ack for call in gets)
-        counts = counts and not any(call.kind == CONSUME for call in calls)
+        counts = counts and not any(call.kind == CONSUME for call in calls) and not view.has_moved(queue.name)
         late_ms = None if view.setting.late_ms is None else view.setting.late_ms + view.setting.tick_ms
         model = QueueObject(queue, counts, view.setting.clock_ms, late_ms, view.is_quiet)
         verdict = check(operations_on(view, queue), NOTHING, model.steps)

@@ -97,6 +97,10 @@ class View:
         """Whether nobody asked for messages of a queue before the drain."""
         return queue not in self._touched
 
+    def has_moved(self, queue: str) -> bool:
+        """Whether messages of a queue may have been on their way to another shard: there, and not to be had yet."""
+        return queue in self.setting.moved
+
     def may_lose(self, queue: DeclaredQueue) -> bool:
         """Whether messages of a queue may be gone by what clients did, or by its lease."""
         return queue.expires_ms is not None or any(

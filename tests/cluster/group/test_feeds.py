@@ -155,9 +155,14 @@ def test_a_life_of_the_node_is_not_told_what_the_one_before_did_in_the_same_entr
     assert [e.session for e in entry.effects if isinstance(e, Echo)] == [(DISTANT, 6)]
 
 
+def needs(told: object, found: list[int]) -> None:
+    if isinstance(told, Echo):
+        found.append(told.index)
+
+
 def test_what_is_not_told_yet_stays_readable() -> None:
     """The machine needs no entry any more; a feed refers to it until the node was told."""
-    feeds = Feeds(lambda nodes: None, lambda told: [told.index] if isinstance(told, Echo) else [])
+    feeds = Feeds(lambda nodes: None, needs)
     session = (DISTANT, 5)
     feeds.batch(session, 1, True, 2)
     feeds.effects([Echo(session, 1, 1, 2)])
@@ -168,6 +173,18 @@ def test_what_is_not_told_yet_stays_readable() -> None:
     feeds.is_told(session, 2)
     assert feeds.withhold([]) == [2]
     assert not feeds.withholds and list(feeds.needed()) == []
+
+
+def test_nothing_stays_readable_for_a_life_of_the_node_that_ended_in_the_same_entry() -> None:
+    feeds = Feeds(lambda nodes: None, needs)
+    feeds.batch((DISTANT, 5), 1, True, 2)
+    feeds.answered(DISTANT, 1, [Echo((DISTANT, 5), 1, 1, 2)])
+    feeds.batch((DISTANT, 6), 1, True, 2)
+    feeds.answered(DISTANT, 1, [])
+    feeds.finish(2)
+    feed = feeds.get(DISTANT)
+    assert feed is not None and [entry.answers for entry in feed.entries] == [[(1, [])]]
+    assert list(feeds.needed()) == []
 
 
 @settings(max_examples=60, deadline=None)

@@ -357,6 +357,29 @@ def test_one_feeds_a_session_at_a_time() -> None:
     talk.check()
 
 
+def test_a_session_that_heard_more_than_its_leader_told_it_goes_on() -> None:
+    """What the leader before had on its way when the next one was asked came after that."""
+    cluster = placed()
+    node, leader = without(cluster), cluster.leader(GROUP)
+    talk, other = Talk(cluster, node), Talk(cluster, leader)
+    talk.over_steps(3)
+    cluster.run_until(lambda: talk.is_answered)
+    other.say(3)
+    cluster.run_until(lambda: other.is_answered)
+    session, feeding = cluster.nodes[node].host.sessions[GROUP], cluster.nodes[leader].host._feeding
+    applied = cluster.nodes[leader].host.groups[GROUP].applied
+    at = feeding._told[GROUP][node]
+    assert at.cursor < applied, "there was nothing for it"
+    session.tell_all([], applied, lambda index: b"")
+    cursors = _RESUME.pack(GROUP, session.sender.incarnation, session.cursor)
+    feeding.take(node, notice_kinds.CURSORS, cursors, cluster.now)
+    talk.sent += other.sent
+    talk.cluster.nodes[node].effects += other.sent
+    talk.heard += other.heard
+    talk.over_steps(3)
+    talk.check()
+
+
 def test_a_leader_tells_once_it_has_applied_an_entry_of_its_own_term() -> None:
     """Before that it does not know what the leaders before it have told the session, and how it stands."""
     cluster = placed()

@@ -100,8 +100,9 @@ class Recorder:
     def listen(self, nodes: Collection[int]) -> None:
         self.listeners = set(nodes)
 
-    def needs(self, told: object) -> Collection[int]:
-        return (told.index,) if isinstance(told, Effect) else ()
+    def needs(self, told: object, found: list[int]) -> None:
+        if isinstance(told, Effect):
+            found.append(told.index)
 
     def take_effects(self) -> "Sequence[Effect]":
         effects, self._effects = self._effects, []
@@ -146,9 +147,9 @@ class RecorderCodec:
     delivery needs them."""
 
     def encode(
-        self, entries: Sequence[FedEntry], payloads: Payloads, most_bytes: int
-    ) -> list[tuple[int, list[bytes]]]:
-        parts: list[tuple[int, list[bytes]]] = []
+        self, entries: list[FedEntry], payloads: Payloads, most_bytes: int
+    ) -> list[tuple[int, list[bytes | memoryview]]]:
+        parts: list[tuple[int, list[bytes | memoryview]]] = []
         for entry in entries:
             effects = [it.command.hex() for it in entry.effects if isinstance(it, Effect)]
             for index in entry.needs:
@@ -156,7 +157,7 @@ class RecorderCodec:
             parts.append((1, [json.dumps([entry.index, entry.answers, effects, entry.ended]).encode()]))
         return parts
 
-    def decode(self, parts: Sequence[bytes], session: SessionKey) -> tuple[list[FedEntry], dict[int, bytes]]:
+    def decode(self, parts: list[bytes], session: SessionKey) -> tuple[list[FedEntry], dict[int, bytes]]:
         entries: list[FedEntry] = []
         for part in parts:
             index, answers, effects, ended = json.loads(part)

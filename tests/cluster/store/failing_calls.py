@@ -2,7 +2,7 @@
 after the other fails, and a look at what is there afterwards. Ends with a line that begins with the number of calls
 that failed.
 
-    python failing_calls.py write|sync|read
+    python failing_calls.py write|sync|read|open
 """
 
 import os

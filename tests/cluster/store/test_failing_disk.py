@@ -1,4 +1,5 @@
-"""One call to the disk after the other fails with EIO: the store says so, and what it said was written is there."""
+"""One call to the disk after the other fails with EIO, or no file can be opened for want of descriptors: the store says
+so, and what it said was written is there."""
 
 import os
 import subprocess
@@ -13,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent.parent
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("call", ["write", "sync", "read"])
+@pytest.mark.parametrize("call", ["write", "sync", "read", "open"])
 def test_whatever_call_fails_what_was_written_is_there(call: str, tmp_path: Path) -> None:
     """Of opening, recording, moving, snapshots, releases and closing; once, or from then on for ever."""
     reason = why_impossible()

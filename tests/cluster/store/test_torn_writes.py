@@ -20,7 +20,7 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from mayfly.cluster.log.batch import StoreDamaged, StoredSnapshot, WriteBatch
+from mayfly.cluster.log.batch import LogStore, StoreDamaged, StoredSnapshot, WriteBatch
 from mayfly.cluster.raft import ConfState, Entry, HardState, SnapshotMetadata
 from mayfly.cluster.store.lmdb_store import LmdbLogStore
 from simulation.cluster.memory_store import MemoryStore
@@ -35,7 +35,7 @@ IN_MEMORY = Path("/dev/shm")
 Shown = tuple[dict[int, object], list[Entry]]
 
 
-def shown(store: LmdbLogStore | MemoryStore) -> Shown:
+def shown(store: LogStore) -> Shown:
     """All that a store shows: what it loads, and every entry of it read back."""
     groups = store.load()
     entries = [

@@ -1,6 +1,7 @@
 """Who is let in and who is sent away for good, and how a node asks for a place."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 
 import grpc
@@ -25,7 +26,7 @@ class StrictAdmission(OpenAdmission):
         self.sent_away: list[str] = []
         self.asked: list[JoinRequest] = []
 
-    def objection(self, node_id: int, store: str, starts: int, previous: int) -> Objection | None:
+    def objection(self, node_id: int, store: str, starts: int, earlier_starts: Sequence[int]) -> Objection | None:
         if node_id in self.removed:
             return Objection(grpc.StatusCode.NOT_FOUND, "removed")
         if store and self.stores.setdefault(node_id, store) != store:

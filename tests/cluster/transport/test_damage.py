@@ -82,7 +82,7 @@ def test_no_bit_of_a_frame_on_the_exchange_may_flip() -> None:
 
 
 def test_a_sealed_message_has_no_bit_that_may_flip() -> None:
-    sent = codec.encode_hello(LocalPeer(2, "node-2", "blue", "data", 7, "h:1", 6).hello())
+    sent = codec.encode_hello(LocalPeer(2, "node-2", "blue", "data", 7, "h:1", (5, 6)).hello())
     assert not is_damaged(sent, checksum_of(sent))
     assert not is_damaged(sent, ()), "an older node seals nothing"
     assert all(is_damaged(data, checksum_of(sent)) for data in every_flip(sent))
@@ -216,7 +216,7 @@ def test_what_is_said_first_in_a_call_and_is_damaged_changes_nothing() -> None:
         async with members() as group:
             one, made = await group.add(1), MadeSnapshot(1)
             await one.transport.set_peers({2: "127.0.0.1:9"})
-            hello = codec.encode_hello(LocalPeer(2, "node-2", "blue", "data", 7, "h:1", 6).hello())
+            hello = codec.encode_hello(LocalPeer(2, "node-2", "blue", "data", 7, "h:1", (5, 6)).hello())
             async with grpc.aio.insecure_channel(one.address) as channel:
                 for method, sent in ((options.EXCHANGE, hello), (options.SEND_SNAPSHOT, made.header())):
                     call = channel.stream_unary(method)(metadata=checksum_of(sent))

@@ -16,6 +16,7 @@ from mayfly.cluster.transport.peer_events import PeerEvents
 from mayfly.cluster.transport.peer_transport import PeerTransport, TransportSettings
 from mayfly.cluster.versions import LEVELS, PROTOCOL_LOWEST, VersionRange
 from mayfly.node.catalog import Catalog, FoundCluster
+from mayfly.node.membership.identity import KnownMembers
 from mayfly.node.shell.membership import MembershipShell
 from tests.cluster.transport.members import Member, members, own_folder, run, until
 from tests.cluster.transport.raw_peer import RawPeer
@@ -136,7 +137,7 @@ def shell_of_a_cluster_at(level: int) -> MembershipShell:
     catalog.apply(FoundCluster(((1, "a", "a:1"), (2, "b", "b:1")), 2, level))
     engine = cast(Any, SimpleNamespace(catalog=catalog, host=SimpleNamespace(read_index=None)))
     none = cast(Any, None)
-    return MembershipShell(engine, none, none, lambda text, removed: None, {}, lambda: False)
+    return MembershipShell(engine, none, none, lambda text, removed: None, KnownMembers(0, {}), lambda: False)
 
 
 class AdmissionAtLevel(OpenAdmission):

@@ -198,9 +198,13 @@ class DirectCluster:
         """See `DutyPort.remove_queues`."""
         self.submit_catalog(RemoveQueues(ids), lambda result: done(result is not SESSION_LOST))
 
-    def queue_moved(self, queue: int, source: int, target: int) -> None:
+    def has_leader(self, shard: int) -> bool:
+        """See `DutyPort.has_leader`."""
+        return True
+
+    def queue_moved(self, queue: int, source: int, target: int, number: int) -> None:
         """See `DutyPort.queue_moved`."""
-        self.submit_catalog(QueueMoved(queue, source, target), lambda _: None)
+        self.submit_catalog(QueueMoved(queue, source, target, number), lambda _: None)
 
     def barrier(self, done: Callable[[], None]) -> None:
         """See `DutyPort.barrier`."""

@@ -76,7 +76,7 @@ class DirectNode:
         self.cluster.events = self.broker
         settings = ListenerSettings("127.0.0.1", self.port, self.tls, **self.limits)
         self.listener = AmqpListener(self.broker, self._schedule, settings)
-        await self.listener.start()
+        await self.listener.start_listening()
         self.port = self.listener.port
         self._ready.set()
         ticker = asyncio.ensure_future(self._tick())

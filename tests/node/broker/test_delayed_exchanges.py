@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from typing import Any
 
 import pytest
@@ -95,6 +96,22 @@ def test_s1_the_delay_arrives_negated_and_the_rest_as_it_was(world: Any, ready: 
     assert ready.get("q").properties.headers == {"x-delay": -40_000}
 
 
+@pytest.mark.parametrize(("delay", "negated"), [("500", -500), ("00500", -500), (500.75, -500), ("0", None)])
+def test_s1_a_delay_in_digits_or_with_a_fraction_is_one(
+    world: Any, ready: Any, delay: Any, negated: int | None
+) -> None:
+    """S1: as the plugin reads it; it arrives negated, as an integer."""
+    publish(ready, "m", delay)
+    assert ready.take() == []
+    if negated is None:
+        assert ready.get("q").properties.headers == {"x-delay": "0"}
+        return
+    world.advance(450)
+    assert bodies(ready) == []
+    world.advance(350)
+    assert ready.get("q").properties.headers == {"x-delay": negated}
+
+
 @pytest.mark.parametrize(
     ("kind", "fits", "fails"),
     [("direct", "k", "other"), ("topic", "a.k", "a.other"), ("fanout", "any", None), ("headers", "any", None)],
@@ -125,8 +142,10 @@ def test_s1_it_routes_as_the_type_it_was_declared_with(
     [
         ({"x-delay": -1}, "x-delay = -1: an integer from 0 to 315360000000 is expected, milliseconds from now"),
         ({"x-delay": TEN_YEARS_MS + 1}, "x-delay = 315360000001: an integer from 0 to 315360000000 is expected"),
-        ({"x-delay": "5000"}, "x-delay = '5000' (longstr): an integer"),
-        ({"x-delay": 1.5}, "x-delay = 1.5 (float): an integer"),
+        ({"x-delay": "soon"}, "x-delay = 'soon' (longstr): an integer"),
+        ({"x-delay": "-5000"}, "x-delay = '-5000' (longstr): an integer"),
+        ({"x-delay": -1.5}, "x-delay = -1.5 (float): an integer"),
+        ({"x-delay": math.nan}, "x-delay = nan (float): an integer"),
         ({"x-delay": True}, "x-delay = True (bool): an integer"),
     ],
 )

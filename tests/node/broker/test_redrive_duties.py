@@ -132,7 +132,10 @@ class Leader:
     def room(self, target_shard: int, queue: int, source: int, next_bytes: int) -> Room:
         return ANY_ROOM
 
-    def queue_moved(self, queue: int, source: int, target: int) -> None:
+    def has_leader(self, shard: int) -> bool:
+        return True
+
+    def queue_moved(self, queue: int, source: int, target: int, number: int) -> None:
         raise AssertionError("no queue moves here")
 
     def remove_queues(self, ids: tuple[int, ...], done: Any) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import json
+import math
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from pamqp import commands
 from mayfly.cluster.versions import LEVEL_SCHEDULES
 from mayfly.node.catalog import PolicySet, SetPolicy
 from mayfly.node.catalog.arguments import unbuilt_refusal
+from tests.golden import delayed_retries
 
 ALLOWED = {"x-allow-schedule": True}
 
@@ -45,6 +48,21 @@ def test_s2_s3_messages_are_ready_when_they_are_due(world: Any, client: Any) -> 
     assert bodies(client, "q") == ["late"]
 
 
+def test_s2_a_delay_in_digits_or_with_a_fraction_is_one(world: Any, client: Any) -> None:
+    """S2, S1: as the plugin reads it, the fraction cut off."""
+    client.declare("q", arguments=ALLOWED)
+    for body, delay in (("c", "2000"), ("a", 1000.75), ("b", 1000.75), ("now", "0"), ("too", 0.9)):
+        publish(client, body, {"x-delay": delay})
+    assert client.take() == []
+    assert bodies(client, "q") == ["now", "too"]
+    world.advance(900)
+    assert bodies(client, "q") == []
+    world.advance(400)
+    assert bodies(client, "q") == ["a", "b"]
+    world.advance(1000)
+    assert bodies(client, "q") == ["c"]
+
+
 def test_s2_a_timestamp_is_a_time_too(world: Any, client: Any) -> None:
     client.declare("q", arguments=ALLOWED)
     at = datetime.datetime.fromtimestamp(in_ms(world, 5000) // 1000, datetime.UTC)
@@ -69,10 +87,20 @@ def test_s2_without_the_opt_in_the_headers_mean_nothing(client: Any) -> None:
         ({"x-delay": -1}, "invalid message: x-delay = -1: an integer from 0 to 315360000000 is expected, milliseconds"),
         ({"x-delay": 315_360_000_001}, "invalid message: x-delay = 315360000001: an integer from 0 to 315360000000 is"),
         ({"x-delay": "soon"}, "invalid message: x-delay = 'soon' (longstr): an integer"),
-        ({"x-delay": 1.5}, "invalid message: x-delay = 1.5 (float): an integer"),
+        ({"x-delay": "-5"}, "invalid message: x-delay = '-5' (longstr): an integer"),
+        ({"x-delay": "1.5"}, "invalid message: x-delay = '1.5' (longstr): an integer"),
+        ({"x-delay": ""}, "invalid message: x-delay = '' (longstr): an integer"),
+        ({"x-delay": "315360000001"}, "invalid message: x-delay = '315360000001' (longstr): an integer"),
+        ({"x-delay": "9" * 5000}, "invalid message: x-delay = '999"),
+        ({"x-delay": -0.5}, "invalid message: x-delay = -0.5 (float): an integer"),
+        ({"x-delay": math.nan}, "invalid message: x-delay = nan (float): an integer"),
+        ({"x-delay": math.inf}, "invalid message: x-delay = inf (float): an integer"),
+        ({"x-delay": 1e30}, "invalid message: x-delay = 1.0000000150474662e+30 (float): an integer"),
         ({"x-delay": None}, "invalid message: x-delay = void: an integer"),
         ({"x-delay": True}, "invalid message: x-delay = True (bool): an integer"),
         ({"x-deliver-at": -1}, "invalid message: x-deliver-at = -1: an integer"),
+        ({"x-deliver-at": 1.5}, "invalid message: x-deliver-at = 1.5 (float): an integer"),
+        ({"x-deliver-at": "5"}, "invalid message: x-deliver-at = '5' (longstr): an integer"),
         ({"x-deliver-at": "2030-01-01"}, "invalid message: x-deliver-at = '2030-01-01' (longstr): an integer"),
         ({"x-deliver-at": 1, "x-delay": 1}, "invalid message: x-deliver-at and x-delay are both there"),
     ],
@@ -171,6 +199,33 @@ def test_s5_what_is_nacked_comes_back_when_it_is_due(world: Any, client: Any) ->
     assert back.body == b"a"
     assert back.method.redelivered
     assert back.properties.headers == {"x-acquired-count": 1}
+
+
+def waits_ms(world: Any) -> int:
+    """How long the first message that waits in `q` has still to wait; 0 where none does."""
+    record = world.cluster.catalog.queue("/", "q")
+    shard = world.cluster.shards[record.shard].shard
+    schedule = shard.queue(record.id).schedule
+    return 0 if schedule is None or not schedule.count else int(schedule.next_due_ms() - shard.time_ms)
+
+
+@pytest.mark.parametrize("ladder", delayed_retries.LADDERS, ids=" ".join)
+@pytest.mark.parametrize("retry_type", delayed_retries.TYPES)
+def test_s5_the_delays_are_those_recorded_of_rabbitmq(
+    world: Any, client: Any, retry_type: str, ladder: tuple[str, ...]
+) -> None:
+    """S5: one message, answered again and again, in quorum queues of 4.3.6; there to the nearest 100 ms."""
+    recorded = json.loads(delayed_retries.RECORDING.read_text(encoding="utf-8"))
+    client.declare("q", arguments=delayed_retries.arguments(retry_type))
+    client.publish(1, "q", b"m")
+    waited_ms = []
+    for answer in ladder:
+        tag = client.get("q", no_ack=False).method.delivery_tag
+        kind = commands.Basic.Reject if answer == delayed_retries.REJECT else commands.Basic.Nack
+        client.send(1, kind(delivery_tag=tag, requeue=True))
+        waited_ms.append(waits_ms(world))
+        world.advance(waited_ms[-1] + 300)
+    assert waited_ms == recorded[delayed_retries.key(retry_type, ladder)]
 
 
 def test_s5_by_policy(world: Any, client: Any) -> None:

@@ -247,6 +247,19 @@ def test_j3_without_the_argument_there_are_no_markers(world: Any, stream: Any) -
     assert read(stream) == []
 
 
+def test_j2_j3_a_ttl_of_markers_brings_no_opt_in(world: Any, client: Any) -> None:
+    """As nats-server does: here TTLs are refused all the same, and markers come of the age alone."""
+    client.declare("s", arguments={**STREAM, "x-max-age": "20s", "x-delete-marker-ttl": "5s"})
+    client.call(1, commands.Confirm.Select())
+    publish(client, "old")
+    publish(client, "refused", "5")
+    assert any(isinstance(each, commands.Basic.Nack) for each in client.take())
+    assert bodies(client) == ["old"]
+    world.advance(20_300)
+    (marker,) = read(client)
+    assert marker.properties.headers["x-marker-reason"] == "MaxAge"
+
+
 def test_j2_below_the_ttl_of_markers_a_ttl_is_raised_to_it(world: Any, client: Any) -> None:
     """ADR-43: not refused, and the message says in seconds how long it lives."""
     client.declare("s", arguments={**ALLOWS, "x-delete-marker-ttl": "1m"})

@@ -22,6 +22,7 @@ from mayfly.node.catalog import Catalog
 from mayfly.node.engine.engine import Engine
 from mayfly.node.engine.settings import EngineSettings
 from mayfly.node.membership.plan_duty import PlanSettings
+from mayfly.node.membership.queue_balance import HOT_FOR_MS
 from mayfly.node.membership.settings import MembershipSettings
 from mayfly.node.numbers import CATALOG_GROUP
 from simulation.cluster.memory_store import MemoryStore
@@ -62,7 +63,9 @@ class NodeWorld(World):
         )
         membership = MembershipSettings(
             f"store {id}", [(i, f"node{i}", f"at:{i}") for i in ids], levels=cluster.levels[id],
-            plan=PlanSettings(cluster.replace_after_ms, cluster.shards_per_node),
+            plan=PlanSettings(
+                cluster.replace_after_ms, cluster.shards_per_node, cluster.by_load, cluster.hot_for_ms
+            ),
         )
         settings = EngineSettings(
             f"node{id}", cluster.shards, 250, {}, lambda: Catalog(cluster.shards), membership
@@ -126,6 +129,8 @@ class ThreeBrokers:
         shards_per_node: int = 0,
         compact_entries: int = 1 << 40,
         nodes: int = 3,
+        by_load: bool = True,
+        hot_for_ms: int = HOT_FOR_MS,
     ) -> None:
         """`levels` are those that all nodes know at first, or each; `cut` are nodes that are not there at first. More
         `nodes` than three: each shard is on three of them."""
@@ -136,6 +141,8 @@ class ThreeBrokers:
         self.replace_after_ms = replace_after_ms
         self.shards_per_node = shards_per_node
         self.compact_entries = compact_entries
+        self.by_load = by_load
+        self.hot_for_ms = hot_for_ms
         self.now_ms = 1_000_000
         self.stores = {id: make_store(id) for id in self.ids}
         self.cut = set(cut)

@@ -100,7 +100,9 @@ EVERY_COMMAND: list[CatalogCommand] = [
     PlanGroups(1, ((1, (2, 1)),)),
     AddShards(5),
     MoveQueue("/", "q", 2),
+    MoveQueue("/", "q", 2, id=1, number=1),
     QueueMoved(1, 1, 2),
+    QueueMoved(1, 1, 2, 3),
 ]
 
 WHAT_THEY_NAME: list[CatalogCommand] = [

@@ -98,8 +98,8 @@ COMMANDS: st.SearchStrategy[CatalogCommand] = st.one_of(
         DeclareQueue, st.just("/"), st.sampled_from(["a", "b", "c"]), st.just(True),
         arguments=st.one_of(STREAM_ARGUMENTS, SCHEDULING_ARGUMENTS),
     ),
-    st.builds(MoveQueue, VHOSTS, NAMES, st.integers(0, 4), FLAGS),
-    st.builds(QueueMoved, st.integers(1, 6), st.integers(1, 3), st.integers(1, 3)),
+    st.builds(MoveQueue, VHOSTS, NAMES, st.integers(0, 4), FLAGS, st.integers(0, 6), st.integers(0, 3)),
+    st.builds(QueueMoved, st.integers(1, 6), st.integers(1, 3), st.integers(1, 3), st.integers(0, 3)),
     st.builds(RemoveQueues, st.lists(st.integers(1, 12), max_size=3).map(tuple)),
     st.builds(
         DeclareExchange, vhost=VHOSTS, name=NAMES,

@@ -1,6 +1,6 @@
 """The catalog's word on a queue that moves to another shard (docs/decisions/queues.md, 16)."""
 
-from mayfly.cluster.versions import LEVEL_QUEUE_MOVES
+from mayfly.cluster.versions import LEVEL_NUMBERED_MOVES, LEVEL_QUEUE_MOVES
 from mayfly.node.catalog import (
     Bind,
     Catalog,
@@ -105,6 +105,17 @@ def test_what_cannot_move_is_refused_in_words() -> None:
     assert refusal(catalog, MoveQueue("/", "t", 2)).startswith("queue 't' in vhost '/' is in the memory of node 1")
 
 
+def test_whether_a_queue_may_move_is_known_without_asking_for_it() -> None:
+    catalog, _ = one_queue()
+    apply(catalog, DeclareQueue("/", "t", auto_delete=True, node_id=1, incarnation=1 << 20))
+    before = catalog.snapshot()
+    assert catalog.may_move(MoveQueue("/", "q", 2))
+    assert not any(catalog.may_move(MoveQueue("/", name, shard)) for name, shard in (("q", 5), ("t", 2), ("none", 2)))
+    assert catalog.snapshot() == before
+    apply(catalog, MoveQueue("/", "q", 2))
+    assert not catalog.may_move(MoveQueue("/", "q", 3)), "it moves already"
+
+
 def test_below_its_level_no_queue_moves() -> None:
     catalog, _ = one_queue(LEVEL_QUEUE_MOVES - 1)
     assert "needs feature level 6, the cluster is at 5" in refusal(catalog, MoveQueue("/", "q", 2))
@@ -128,3 +139,54 @@ def test_who_has_to_know_is_told_which_have_moved() -> None:
     assert catalog.moved_since(before) == [queue.id]
     catalog.restore(catalog.snapshot())
     assert catalog.moved_since(before) is None
+
+
+def moved_twice(level: int) -> tuple[Catalog, QueueRecord]:
+    """A queue that was in shard 2, is in 1 again, and is to go to 2 once more."""
+    catalog, queue = one_queue(level)
+    for source, target, number in ((1, 2, 1), (2, 1, 2)):
+        apply(catalog, MoveQueue("/", "q", target))
+        assert apply(catalog, QueueMoved(queue.id, source, target, number)) == Done(True)
+    apply(catalog, MoveQueue("/", "q", 2))
+    return catalog, record_of(catalog)
+
+
+def test_what_is_said_late_of_an_earlier_move_counts_for_no_later_one() -> None:
+    catalog, queue = moved_twice(LEVEL_NUMBERED_MOVES)
+    assert queue.move_number == 2
+    for late in (0, 1, 2, 4):
+        assert apply(catalog, QueueMoved(queue.id, 1, 2, late)) == Done(False)
+    assert record_of(catalog) == queue
+    assert apply(catalog, QueueMoved(queue.id, 1, 2, 3)) == Done(True)
+    assert (record_of(catalog).shard, record_of(catalog).move_number) == (2, 3)
+
+
+def test_below_the_level_at_which_moves_are_numbered_the_number_is_passed_over() -> None:
+    """All replicas do alike then, those that know none as well."""
+    catalog, queue = moved_twice(LEVEL_NUMBERED_MOVES - 1)
+    apply(catalog, QueueMoved(queue.id, 1, 2, 1))
+    assert record_of(catalog).shard == 2
+    assert apply(catalog, MoveQueue("/", "q", 3, id=99, number=99)) == Done(True)
+
+
+def test_a_move_that_was_meant_for_another_queue_of_the_name_is_refused() -> None:
+    catalog, queue = one_queue(LEVEL_NUMBERED_MOVES)
+    meant = MoveQueue("/", "q", 2, id=queue.id, number=1)
+    assert catalog.may_move(meant)
+    apply(catalog, RemoveQueues((queue.id,)))
+    assert refusal(catalog, meant) == "no queue 'q' in vhost '/'"
+    apply(catalog, DeclareQueue("/", "q", durable=True))
+    assert refusal(catalog, meant) == (
+        "queue 'q' in vhost '/' was declared anew, or has moved, since it was asked to move"
+    )
+    assert not catalog.may_move(meant)
+
+
+def test_a_move_that_was_decided_before_another_one_is_refused() -> None:
+    catalog, queue = one_queue(LEVEL_NUMBERED_MOVES)
+    decided = MoveQueue("/", "q", 3, id=queue.id, number=1)
+    apply(catalog, MoveQueue("/", "q", 2, id=queue.id, number=1))
+    assert apply(catalog, MoveQueue("/", "q", 2, id=queue.id, number=1)) == Done(False), "it is on its way"
+    apply(catalog, QueueMoved(queue.id, 1, 2, 1))
+    assert "has moved, since it was asked to move" in refusal(catalog, decided)
+    assert apply(catalog, MoveQueue("/", "q", 3, id=queue.id)) == Done(True)

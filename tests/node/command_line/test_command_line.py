@@ -329,6 +329,52 @@ def test_idle_shards_are_a_line_together() -> None:
         assert f"shard {number} " in shown[True]
 
 
+def test_s2_the_status_shows_what_is_scheduled_where_something_is() -> None:
+    """S2: of shards in which nothing else waits too; without it there are no such columns."""
+    status = whole_status(6)
+    for group in status["groups"][1:]:
+        group |= {"ready": 0, "scheduled": 0, "next_due_in_ms": None, "unacknowledged": 0, "outbox": 0}
+        group |= {"expiry_lag_ms": 0}
+    status["queues"] = {"queues": 5, "ready": 0, "scheduled": 0}
+    shown = []
+    for scheduled in (0, 123_456):
+        status["queues"]["scheduled"] = scheduled
+        status["groups"][3] |= {"scheduled": scheduled, "next_due_in_ms": 7000 if scheduled else None}
+        text = io.StringIO()
+        show_status(status, Console(file=text, width=160))
+        shown.append(text.getvalue())
+    assert "scheduled" not in shown[0] and "due in ms" not in shown[0] and "shards 1-5" in shown[0]
+    assert "shards 1-2, 4-5" in shown[1]
+    (line,) = [line.split() for line in shown[1].splitlines() if "shard 3 " in line]
+    assert line[line.index("123456") - 1 :][:3] == ["0", "123456", "7000"]
+    assert "Totals: queues 5, ready 0, scheduled 123456" in shown[1]
+
+
+def test_j4_the_status_has_copies_of_streams_those_furthest_behind_first() -> None:
+    status = whole_status(3)
+    assert "Copies of streams" not in status_text(status)
+    status["groups"][1]["stream_copies"] = [
+        {"vhost": "/", "stream": "s", "copy": "near", "lag": 0}, {"vhost": "/", "stream": "s", "copy": "far", "lag": 9},
+    ]  # fmt: skip
+    link = {"vhost": "v", "mirror": "elsewhere", "cluster": "east"}
+    status["groups"][2]["upstreams"] = [
+        {**link, "reading": True, "lag": 5}, {**link, "mirror": "cut off", "reading": False, "lag": None},
+    ]  # fmt: skip
+    rows = [line.split() for line in status_text(status).splitlines()]
+    assert rows[rows.index(["Copies", "of", "streams", "led", "here"]) + 4 :][:4] == [
+        ["v", "cut", "off", "cluster", "east,", "which", "cannot", "be", "read", "-"],
+        ["/", "far", "s", "9"], ["v", "elsewhere", "cluster", "east", "5"], ["/", "near", "s", "0"],
+    ]  # fmt: skip
+    status["groups"][1]["stream_copies"] *= 20
+    assert "Copies of streams led here, 20 of 42" in status_text(status)
+
+
+def status_text(status: dict[str, Any]) -> str:
+    text = io.StringIO()
+    show_status(status, Console(file=text, width=120))
+    return text.getvalue()
+
+
 def test_a_status_without_anything_fits_too() -> None:
     text = io.StringIO()
     show_status({"name": "x", "waits": "2 of 3 founders are there"}, Console(file=text, width=20))

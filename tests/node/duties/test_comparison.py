@@ -189,6 +189,28 @@ def test_a_queue_that_moves_is_dropped_in_none_of_its_two_shards() -> None:
     assert replica.given[0] == commands.encode_drop_queue(leaves.id) + commands.encode_drop_queue(comes.id)
 
 
+def test_a_queue_that_has_not_left_goes_where_the_catalog_has_it_and_is_not_dropped() -> None:
+    """It had moved to and fro, and was to go once more, when the catalog heard of the first move for a second time,
+    from a node that was cut off."""
+    replica = Replica()
+    replica.catalog.apply(FoundCluster(((1, "n1", "n1:1"),), 3, LEVEL_QUEUE_MOVES))
+    replica.give(commands.encode_raise_level(LEVEL_QUEUE_MOVES))
+    record = replica.declare("here")
+    replica.create(record)
+    for source, target in ((1, 2), (2, 1)):
+        replica.catalog.apply(MoveQueue("/", "here", target))
+        replica.catalog.apply(QueueMoved(record.id, source, target))
+    replica.catalog.apply(MoveQueue("/", "here", 2))
+    replica.catalog.apply(QueueMoved(record.id, 1, 2))
+    replica.given.clear()
+    assert replica.begin().step()
+    assert replica.given == [commands.encode_move_out(record.id, 2)]
+    left = replica.shard.queue(record.id)
+    assert left is not None and left.has_left
+    replica.given.clear()
+    assert replica.begin().step() and not replica.given
+
+
 # --- the leader ---------------------------------------------------------------------------------------------
 
 
@@ -237,7 +259,10 @@ class Port:
     def room(self, target_shard: int, queue: int, source: int, next_bytes: int) -> Room:
         raise LookupError(queue)
 
-    def queue_moved(self, queue: int, source: int, target: int) -> None: ...
+    def has_leader(self, shard: int) -> bool:
+        return True
+
+    def queue_moved(self, queue: int, source: int, target: int, number: int) -> None: ...
 
     def remove_queues(self, ids: tuple[int, ...], done: Callable[[bool], None]) -> None: ...
 

@@ -6,18 +6,36 @@ import tracemalloc
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
-from mayfly.cluster.versions import LEVEL_HIGHEST
+from mayfly.cluster.versions import LEVEL_HIGHEST, LEVEL_RELEASES_GET_THROUGH
 from mayfly.node.catalog import Catalog, DeclareQueue, FoundCluster
 from mayfly.node.duties.lane_transfers import LaneTransfers
 from mayfly.node.duties.large_bodies import LargeBodies
 from mayfly.node.duties.large_transfers import LargeTransfers
 from mayfly.node.duties.progress import AGAIN_MS
-from mayfly.node.shard.commands import TRANSFER_HEAD, encode_route
+from mayfly.node.shard.commands import (
+    ACK,
+    KEPT,
+    TRANSFER_HEAD,
+    encode_attach,
+    encode_detach,
+    encode_drop_queue,
+    encode_get,
+    encode_move_out,
+    encode_raise_level,
+    encode_route,
+    encode_settle,
+)
+from mayfly.node.shard.consumers import UNLIMITED
 from mayfly.node.shard.message import Message
-from mayfly.node.shard.outbox import LETTER, PUBLISHED, as_item
-from mayfly.node.shard.room import ANY_ROOM, Room
+from mayfly.node.shard.outbox import LETTER, PUBLISHED, RELEASED, as_item, item_kind
+from mayfly.node.shard.room import ANY_ROOM, NO_ROOM, Room
+from mayfly.node.shard.shard import Shard
+from tests.node.shard.driver import Driver, publish
+from tests.node.shard.moving_shards import MovingShards
 from tests.node.shard.test_dead_letters import routed, with_deaths
+from tests.node.shard.test_moves import DLQ, Q, route
 
 LARGER_THAN_BYTES = 100
 LARGE = "x" * 200
@@ -94,7 +112,10 @@ class Lanes:
     def room(self, target_shard: int, queue: int, source: int, next_bytes: int) -> Room:
         return ANY_ROOM
 
-    def queue_moved(self, queue: int, source: int, target: int) -> None: ...
+    def has_leader(self, shard: int) -> bool:
+        return True
+
+    def queue_moved(self, queue: int, source: int, target: int, number: int) -> None: ...
 
     def remove_queues(self, ids: tuple[int, ...], done: Callable[[bool], None]) -> None: ...
 
@@ -157,3 +178,124 @@ def test_of_small_messages_in_large_entries_one_entry_is_in_memory(kind: int) ->
         assert tracemalloc.get_traced_memory()[1] < 4 << 20
     finally:
         tracemalloc.stop()
+
+
+class Leaving(Lanes):
+    """A queue of the shard that is on its way to shard 2, where its lane goes, by shards."""
+
+    LEAVES = 77
+
+    def __init__(self, *bodies: str) -> None:
+        super().__init__()
+        self.sent_to: list[int] = []
+        self.driver.lead(encode_raise_level(LEVEL_HIGHEST))
+        self.driver.create(self.LEAVES)
+        for body in bodies:
+            self.driver.run(publish(body, self.LEAVES))
+        self.driver.lead(encode_move_out(self.LEAVES, 2, 1))
+
+    def transfer(self, target_shard: int, command: bytes) -> None:
+        self.sent_to.append(target_shard)
+
+
+@pytest.mark.parametrize("received", [-1, 0, 9])
+def test_a_queue_that_is_dropped_before_it_went_leaves_its_lane_to_nobody(received: int) -> None:
+    """Its old row in the other shard says that it has received something: the queue itself is not here any more."""
+    it = Leaving("a")
+    it.received = received
+    it.driver.lead(encode_drop_queue(it.LEAVES))
+    assert it.driver.shard.lane(it.LEAVES) is not None
+    assert it.lanes.move(it.now_ms) == (it.LEAVES,)
+    assert not it.sent_to
+    it.lanes.may_close((it.LEAVES,))
+    it.look()
+    assert it.driver.shard.lane(it.LEAVES) is None
+
+
+def test_what_was_in_a_queue_that_leaves_goes_where_the_queue_goes_whatever_the_catalog_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A word about another move has come late: only the shard that takes the queue takes what was in it. What comes
+    behind that goes where the catalog has the queue."""
+    it = Leaving("a", "b")
+    record = next(record for record in it.catalog.queues() if record.id == it.queue)
+    elsewhere = replace(record, id=it.LEAVES, name="leaves", shard=4)
+    monkeypatch.setattr(it.catalog, "queue_by_id", {it.LEAVES: elsewhere, it.queue: record}.get)
+    it.look()
+    assert it.sent_to == [2], "the queue itself"
+    lane = it.driver.shard.lane(it.LEAVES)
+    assert lane is not None
+    for received in (lane.first_sequence, lane.last_sequence()):
+        it.received = received
+        it.look(2 * AGAIN_MS)
+    assert it.sent_to and set(it.sent_to) == {2}
+    it.sent_to.clear()
+    it.driver.run(publish("late", it.LEAVES))
+    it.look(2 * AGAIN_MS)
+    it.look(2 * AGAIN_MS)
+    assert it.sent_to and set(it.sent_to) == {4}
+
+
+def test_a_queue_that_leaves_or_comes_back_is_compared_with_the_catalog_again() -> None:
+    it = Leaving()
+    changes = it.driver.shard.queue_changes
+    there = Driver()
+    there.lead(encode_raise_level(LEVEL_HIGHEST))
+    there.create(it.LEAVES)
+    before = there.shard.queue_changes
+    there.lead(encode_move_out(it.LEAVES, 2, 1))
+    assert there.shard.queue_changes == before + 1
+    there.shard = Shard(2, 1)
+    there.lead(encode_raise_level(LEVEL_HIGHEST))
+    there.create(it.LEAVES)
+    there.lead(encode_move_out(it.LEAVES, 1, 1))
+    before = there.shard.queue_changes
+    there.lead(it.driver.shard.move_in(it.LEAVES))
+    queue = there.shard.queue(it.LEAVES)
+    assert queue is not None and not queue.has_left
+    assert there.shard.queue_changes == before + 1 and it.driver.shard.queue_changes == changes
+
+
+class Told(Lanes):
+    """What is told of the other shard's room."""
+
+    there = ANY_ROOM
+
+    def room(self, target_shard: int, queue: int, source: int, next_bytes: int) -> Room:
+        return self.there
+
+
+@pytest.mark.parametrize(
+    ("level", "room", "sent"),
+    [
+        (LEVEL_HIGHEST, ANY_ROOM, 4), (LEVEL_HIGHEST, Room(0, UNLIMITED), 3), (LEVEL_HIGHEST, NO_ROOM, 0),
+        (LEVEL_RELEASES_GET_THROUGH - 1, Room(0, UNLIMITED), 0), (LEVEL_RELEASES_GET_THROUGH - 1, Room(1, 99), 1),
+    ],
+)  # fmt: skip
+def test_d8_letters_before_what_lets_a_queue_be_used_need_no_room(level: int, room: Room, sent: int) -> None:
+    """RULES D8: of four items after two letters comes the word that nothing of the queue is held here any more. Where
+    the queue takes nothing at all now, nothing is sent."""
+    shards = MovingShards(level=level)
+    shards.create(DLQ, 1, message_ttl_ms=1, dead_letter_exchange="dlx")
+    shards.create(Q, 1, max_length=2, overflow="reject-publish")
+    shards.publish(1, Q, "m0")
+    shards.run(1, encode_get(Q, 9, False))
+    shards.run(1, encode_attach(Q, 5, 1, False, False, 0))
+    shards.ask_to_move(Q, 2)
+    shards.finish_moves()
+    for number in range(3):
+        shards.publish(1, DLQ, "letter")
+        shards.now_ms += 2
+        shards.tick(1)
+        route(shards, 1, (2, Q))
+        if number == 1:
+            shards.run(1, encode_detach(Q, 5, KEPT), encode_settle(Q, 9, ACK, [1]))
+    shard = shards.shards[1].shard
+    lane = shard.lane(Q)
+    assert lane is not None and [item_kind(item) for item in lane.items] == [LETTER, LETTER, RELEASED, LETTER]
+    port = Told()
+    port.there = room
+    lanes = LaneTransfers(shard, 1, port, port.driver.lead, port.data, lambda ms: ms, None)
+    first = lane.first_sequence
+    assert lanes._last_that_fits(lane, 2, first, 0) == first + sent - 1
+    assert lanes._last_that_fits(lane, 2, first + 3, 0) == first + 2 + (room == ANY_ROOM or room.messages)

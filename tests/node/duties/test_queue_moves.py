@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pamqp import commands
 from pamqp.commands import Basic
 
-from mayfly.cluster.versions import LEVEL_QUEUE_MOVES, LEVELS
+from mayfly.cluster.versions import LEVEL_NUMBERED_MOVES, LEVEL_QUEUE_MOVES, LEVELS
 from mayfly.node.broker.unacknowledged import DeliveryHolder
-from mayfly.node.catalog import MoveQueue, NeedsLevel, QueueRecord, SetPolicy
+from mayfly.node.catalog import (
+    Catalog,
+    DeclareQueue,
+    Done,
+    FoundCluster,
+    MoveQueue,
+    NeedsLevel,
+    QueueDeclared,
+    QueueMoved,
+    QueueRecord,
+    SetPolicy,
+)
 from mayfly.node.catalog.shard_settings import shard_settings
 from mayfly.node.duties.lane_transfers import EARLIER_DEATHS_MS
-from mayfly.node.shard.commands import encode_attach, encode_create_queue
-from mayfly.node.shard.outbox import LETTER, item_kind
+from mayfly.node.duties.queue_moves import HELD_UP_MS, QueueMoves
+from mayfly.node.duties.shard_leader import RECONCILE_EVERY_MS
+from mayfly.node.shard.commands import encode_attach, encode_create_queue, encode_move_out
+from mayfly.node.shard.outbox import LETTER, Lane, item_kind
 from tests.node.broker.three_brokers import ThreeBrokers
 from tests.node.conftest import Client
+from tests.node.shard.moving_shards import MovingShards
 
 SHARDS = 3
 
@@ -573,3 +587,152 @@ def test_below_its_level_a_move_is_refused() -> None:
     brokers.nodes[1].engine.submit_catalog(MoveQueue("/", "q", 2), answers.append)
     brokers.run_until(lambda: answers)
     assert isinstance(answers[0], NeedsLevel)
+
+
+@pytest.mark.parametrize("level", [LEVEL_NUMBERED_MOVES - 1, LEVELS.highest])
+def test_what_a_node_that_was_cut_off_says_of_an_earlier_move_loses_nothing(level: int) -> None:
+    """Where moves have no numbers, the catalog takes it for the word on the later move from the same shard to the same,
+    which has not begun."""
+    brokers = ThreeBrokers(shards=SHARDS, levels=LEVELS.limited(level))
+    client = brokers.nodes[1].client()
+    record = declare(brokers, client)
+    here, there = record.shard, another(record)
+    move(brokers, there)
+    move(brokers, here)
+    publish(client, "q", range(50))
+    brokers.run_until(lambda: not brokers.nodes[1].broker.owes_answers)
+    # Both in one turn: the shard does not hear of the one before the other.
+    engine, answers = brokers.nodes[2].engine, list[object]()
+    engine.submit_catalog(MoveQueue("/", "q", there), answers.append)
+    engine.submit_catalog(QueueMoved(record.id, here, there, 1), answers.append)
+    brokers.run_until(lambda: len(answers) == 2)
+    is_numbered = level >= LEVEL_NUMBERED_MOVES
+    assert answers == [Done(True), Done(not is_numbered)]
+    assert record_of(brokers, node=2).shard == (here if is_numbered else there)
+
+    def has_arrived() -> bool:
+        queue = brokers.nodes[1].engine.shards[there].queue(record.id)
+        return queue is not None and not queue.has_left and queue.ready_count() == 50
+
+    # A shard is compared with the catalog every half minute, and when a queue of it is said to have moved.
+    began_ms = brokers.now_ms
+    brokers.run_until(has_arrived)
+    assert brokers.now_ms - began_ms < RECONCILE_EVERY_MS // 3
+    brokers.run_until(lambda: all(record_of(brokers, node=node).shard == there for node in brokers.ids))
+    assert take(brokers, client) == list(range(50))
+    moves = record_of(brokers).moves
+    assert moves is not None and moves.count == 3
+
+
+@pytest.mark.parametrize("level", [LEVEL_NUMBERED_MOVES - 1, LEVELS.highest])
+def test_a_queue_moves_on_after_it_had_begun_to_move_below_the_level_of_numbers(level: int) -> None:
+    """The level rises while it is on its way: what is said of its move then has the number that the catalog knows."""
+    brokers = ThreeBrokers(shards=SHARDS, levels=LEVELS.limited(LEVEL_NUMBERED_MOVES - 1))
+    client = brokers.nodes[1].client()
+    record = declare(brokers, client)
+    publish(client, "q", range(1500))
+    brokers.run_until(lambda: not brokers.nodes[1].broker.owes_answers)
+    for node in brokers.nodes.values():
+        node.engine.catalog._state.level = level
+    move(brokers, another(record))
+    move(brokers, record.shard)
+    assert take(brokers, client) == list(range(1500))
+
+
+class Judged:
+    """What the leader of shard 1 gives for a queue that the catalog has on its `number`th move, to shard 2."""
+
+    def __init__(self, number: int, **settings: object) -> None:
+        self.catalog = Catalog(SHARDS)
+        self.catalog.apply(FoundCluster(((1, "n1", "n1:1"),), 1, LEVELS.highest))
+        declared = self.catalog.apply(DeclareQueue("/", "q", durable=True))
+        assert isinstance(declared, QueueDeclared) and declared.queue.shard == 1
+        self.id = declared.queue.id
+        for each in range(1, number):
+            source, target = (1, 2) if each % 2 else (2, 1)
+            self.catalog.apply(MoveQueue("/", "q", target))
+            self.catalog.apply(QueueMoved(self.id, source, target, each))
+        self.catalog.apply(MoveQueue("/", "q", 2))
+        self.shards = MovingShards()
+        self.shards.create(self.id, 1, **settings)
+        self.given: list[object] = []
+        self.led = {1, 2, 3}
+        """The shards that have a leader."""
+        shard = self.shards.shards[1].shard
+        port = cast(Any, self)
+        self.moves = QueueMoves(shard, port, self.given.append, lambda now_ms: now_ms, self.has_room)
+
+    def perform(self, now_ms: int = 1_000) -> list[object]:
+        """What is given, or said to the catalog."""
+        self.given.clear()
+        self.moves.perform(now_ms)
+        return self.given
+
+    def has_leader(self, shard: int) -> bool:
+        return shard in self.led
+
+    def has_room(self, lane: Lane, now_ms: int) -> bool:
+        return True
+
+    def received_up_to(self, target_shard: int, queue: int, source: int) -> int:
+        return 1_000_000
+
+    def queue_moved(self, queue: int, source: int, target: int, number: int) -> None:
+        self.given.append(QueueMoved(queue, source, target, number))
+
+    def move(self, target: int) -> None:
+        self.shards.ask_to_move(self.id, target)
+        self.shards.finish_moves()
+
+
+def test_a_leader_that_does_not_know_that_it_is_none_says_nothing_of_a_later_move() -> None:
+    """Its shard's replica has the queue on its first move, all of which has arrived; the catalog on its third."""
+    judged = Judged(3)
+    judged.move(2)
+    assert not judged.perform()
+
+
+def test_a_leader_whose_catalog_is_behind_sends_no_queue_away_that_has_come_back() -> None:
+    judged = Judged(1)
+    judged.move(2)
+    judged.move(1)
+    assert not judged.perform()
+
+
+def test_a_leader_gives_a_move_its_number_and_says_it_in_the_end() -> None:
+    judged = Judged(1)
+    assert judged.perform() == [encode_move_out(judged.id, 2, 1)]
+    judged = Judged(1)
+    judged.move(2)
+    assert judged.perform() == [QueueMoved(judged.id, 1, 2, 1)]
+
+
+def test_a_queue_does_not_leave_for_a_shard_that_nobody_leads() -> None:
+    """It would be of no use to anybody until there is a majority for that one."""
+    judged = Judged(1)
+    judged.led = {1}
+    assert not judged.perform() and not judged.perform(1_000 + HELD_UP_MS)
+    judged.led = {1, 2}
+    assert judged.perform(2_000 + HELD_UP_MS) == [encode_move_out(judged.id, 2, 1)]
+
+
+def test_how_long_a_queue_has_waited_for_one_move_does_not_count_for_the_next() -> None:
+    """D7: another queue moves all the while, so that something is always remembered."""
+    judged = Judged(1, dead_letter_exchange="dlx")
+    judged.catalog.apply(DeclareQueue("/", "other", durable=True))
+    judged.catalog.apply(MoveQueue("/", "other", 3))
+    judged.shards.create(99, 1, message_ttl_ms=1, dead_letter_exchange="dlx")
+    judged.shards.publish(1, 99, "nobody routes this")
+    judged.shards.now_ms += 2
+    judged.shards.tick(1)
+    first_ms = 2 * judged.shards.now_ms
+    assert not judged.perform(first_ms)
+    assert judged.perform(first_ms + HELD_UP_MS) == [encode_move_out(judged.id, 2, 1)]
+    for source, target, number in ((1, 2, 1), (2, 1, 2)):
+        judged.move(target)
+        judged.catalog.apply(QueueMoved(judged.id, source, target, number))
+        judged.catalog.apply(MoveQueue("/", "q", source))
+    judged.catalog.apply(MoveQueue("/", "q", 2))
+    later_ms = first_ms + 2 * HELD_UP_MS
+    assert not judged.perform(later_ms)
+    assert judged.perform(later_ms + HELD_UP_MS) == [encode_move_out(judged.id, 2, 3)]

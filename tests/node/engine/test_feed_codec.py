@@ -143,8 +143,12 @@ def test_what_is_large_is_divided_and_a_single_larger_message_goes_alone() -> No
 
 
 @pytest.mark.parametrize(
-    "part", [b"", b"\xff\xff\xff\xff", b"\x02\x00\x00\x00\x91\xc0", b"\x04\x00\x00\x00\x91\x92\x09\x01"]
-)
+    "part",
+    [
+        b"", b"\xff\xff\xff\xff", b"\x02\x00\x00\x00\x91\xc0", b"\x04\x00\x00\x00\x91\x92\x09\x01",
+        b"\x05\x00\x00\x00\x91\x92\x00\xa17",
+    ],
+)  # fmt: skip
 def test_octets_that_nobody_wrote_are_refused(part: bytes) -> None:
     with pytest.raises(MalformedFeed):
         ShardFeedCodec(lambda: True).decode([part], SESSION)

@@ -65,6 +65,18 @@ def test_a_hash_of_a_password_can_be_asked_for_and_put(api: Api) -> None:
     assert api.ask("GET", "/api/auth/hash_password/pw", user="monitor")[0] == 401
 
 
+def test_of_a_password_the_catalog_keeps_a_hash_and_of_the_one_before_nothing(api: Api) -> None:
+    """The same is in snapshots, and so in backups. Whoever knows the one before is nobody from then on."""
+    for password in ("first secret", "second secret"):
+        assert api.ask("PUT", "/api/users/ada", {"password": password, "tags": "management"})[0] in (201, 204)
+        user, kept = api.catalog.user("ada"), api.catalog.snapshot()
+        assert user is not None and user.password_hash.startswith("scrypt$")
+        assert kept.count(b"scrypt$") == len(list(api.catalog.users())) and user.password_hash.encode() in kept
+        assert b"secret" not in kept
+        assert api.ask("GET", "/api/whoami", user="ada", password=password)[0] == 200
+    assert api.ask("GET", "/api/whoami", user="ada", password="first secret")[0] == 401
+
+
 def test_what_is_said_of_a_vhost_stays_until_something_else_is_said(api: Api) -> None:
     api.catalog._state.level = LEVEL_HIGHEST
     body = {"description": "words", "tags": "a, b", "default_queue_type": "stream"}

@@ -56,7 +56,7 @@ def test_pages_of_the_sites_in_the_setting_may(origins: str) -> None:
     assert "Access-Control-Allow-Origin" not in other.headers
 
 
-def test_the_same_is_there_over_tls(tmp_path: Path) -> None:
+def test_the_same_is_there_over_tls_and_nothing_without(tmp_path: Path) -> None:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
     now = datetime.datetime.now(datetime.UTC)
@@ -80,11 +80,17 @@ def test_the_same_is_there_over_tls(tmp_path: Path) -> None:
                 for url in (f"http://127.0.0.1:{plain}/health/live", f"https://localhost:{secured}/health/live"):
                     async with session.get(url, ssl=trusted) as found:
                         answers.append(await found.json())
+                for url in (f"http://localhost:{secured}/health/live", f"https://127.0.0.1:{secured}/health/live"):
+                    try:  # in plain, and by a name that is not in the certificate
+                        async with session.get(url, ssl=trusted) as found:
+                            answers.append(found.status)
+                    except aiohttp.ClientError:
+                        answers.append("nothing")
                 return answers
         finally:
             await server.stop()
 
-    assert asyncio.run(ask()) == [{"status": "live"}, {"status": "live"}]
+    assert asyncio.run(ask()) == [{"status": "live"}, {"status": "live"}, "nothing", "nothing"]
 
 
 def test_a_body_beyond_the_limit_is_refused(tmp_path: Path) -> None:

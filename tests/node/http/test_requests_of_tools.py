@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
@@ -54,6 +55,46 @@ def test_keda(node: Node) -> None:
     page = read(node, f"/api/queues/%2F?{query}")
     assert [item["name"] for item in page["items"]] == ["celery", "celery.two"]
     assert (page["filtered_count"], page["total_count"], page["page_count"]) == (2, 3, 1)
+
+
+def test_how_long_keda_expects_a_queue_to_be_consumed(node: Node) -> None:
+    """Its ExpectedQueueConsumptionTime, from both rates: (publish - deliver) / deliver + messages / deliver."""
+    node.channel.queue_declare("consumed", durable=True)
+    times: list[float] = []
+    expected: list[float] = []
+
+    def is_told() -> bool:
+        for _ in range(3):
+            node.channel.basic_publish("", "consumed", b"m")
+        node.channel.basic_get("consumed", auto_ack=True)
+        queue = read(node, "/api/queues/%2F/consumed")
+        stats = queue["message_stats"]
+        publish, deliver = (stats.get(f"{name}_details", {}).get("rate", 0) for name in ("publish", "deliver_get"))
+        if publish and deliver:
+            times.append(publish / deliver)
+            expected.append((publish - deliver) / deliver + queue["messages"] / deliver)
+        return bool(expected)
+
+    wait_for(is_told, "both rates", every_s=0.1)
+    assert 1.5 <= times[0] <= 6, "three come for each that goes"
+    assert expected[0] > 0
+    node.channel.queue_delete("consumed")
+
+
+def test_since_when_something_is_idle(node: Node) -> None:
+    """Queues and channels, once they have rested."""
+    node.channel.queue_declare("rests", durable=True)
+    for path in ("/api/queues/%2F/rests", "/api/channels"):
+        rows: list[Any] = []
+
+        def is_idle(path: str = path, rows: list[Any] = rows) -> bool:
+            found = read(node, path)
+            rows[:] = [found] if isinstance(found, dict) else found
+            return bool(rows) and all("idle_since" in row for row in rows)
+
+        wait_for(is_idle, f"rest of {path}", every_s=0.1)
+        assert all(datetime.fromisoformat(row["idle_since"]) < datetime.now(UTC) for row in rows)
+    node.channel.queue_delete("rests")
 
 
 def test_the_exporter_of_kbudde(node: Node) -> None:

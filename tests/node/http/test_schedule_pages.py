@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from datetime import datetime
@@ -15,7 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from mayfly.node.catalog import SetPermissions
-from mayfly.node.command_line import main
+from mayfly.node.command_line import main, queue_command
 from tests.node.http.real_node import NOT_FOUND, Node
 from tests.waiting import wait_for
 
@@ -70,9 +71,20 @@ def ids(node: Node, query: str = "", user: str = "guest", path: str = PATH) -> l
     return [row["message_id"] for row in content["messages"]]
 
 
+def mayfly(node: Node, *words: str) -> Result:
+    login = {"MAYFLY_USER": "guest", "MAYFLY_PASSWORD": "guest", "COLUMNS": "160"}
+    return CliRunner().invoke(main, [*words, "--node", node.address], env=login)
+
+
 def command(node: Node, *words: str) -> Result:
-    login = {"MAYFLY_USER": "guest", "MAYFLY_PASSWORD": "guest"}
-    return CliRunner().invoke(main, ["schedule", *words, "--node", node.address], env=login)
+    return mayfly(node, "schedule", *words)
+
+
+def shown(node: Node, *words: str) -> str:
+    """What another command prints."""
+    result = mayfly(node, *words)
+    assert result.exit_code == 0, result.output
+    return result.output
 
 
 def test_s4_what_waits_is_listed_in_order_of_due_times(node: Node, queue: str) -> None:
@@ -103,6 +115,80 @@ def test_s4_what_waits_under_an_id_is_listed_page_by_page(node: Node, queue: str
     late = node.ask("GET", f"{named}&count=1&from_ms={first['messages'][0]['due_ms'] + 1}")[1]
     assert late["messages"][0]["due_ms"] == second["messages"][0]["due_ms"]
     assert node.ask("GET", f"{named}&count=5&until_ms={late['messages'][0]['due_ms'] - 1}")[1].keys() == {"messages"}
+
+
+def samples(node: Node, path: str, name: str) -> dict[str, float]:
+    """Of one metric, by its labels as they are written."""
+    found = [re.fullmatch(rf"{name}(\{{.*\}})? (\S+)", line) for line in node.text(path).splitlines()]
+    return {each[1] or "": float(each[2]) for each in found if each}
+
+
+def of_all(node: Node, name: str) -> float:
+    """A metric of the node's shards together."""
+    found = samples(node, "/metrics", name)
+    assert found, name
+    return sum(found.values())
+
+
+def test_s2_a_queue_says_what_waits_in_it_and_when_the_first_is_due(node: Node, queue: str) -> None:
+    """S2: over HTTP, by `mayfly queue show`, and in the metrics of queues and shards."""
+    row = node.ask("GET", "/queues/%2F/mine%20q?fresh=true")[1]
+    assert (row["scheduled"], row["scheduled_bytes"], row["ready"]) == (5, 20, 0)
+    assert HOUR_MS - 60_000 < row["next_due_in_ms"] <= HOUR_MS
+    assert row["next_due_ms"] == node.ask("GET", PATH + "?count=1")[1]["messages"][0]["due_ms"]
+    (line,) = [each.split() for each in shown(node, "queue", "show", queue).splitlines() if "scheduled" in each.split()]
+    assert line[:6] == ["scheduled", "5", "(20", "bytes),", "next", "in"] and len(line) > 6
+    labels = f'{{queue="{queue}",vhost="/"}}'
+    assert samples(node, "/metrics/per-queue", "mayfly_queue_scheduled")[labels] == 5
+    seconds = samples(node, "/metrics/per-queue", "mayfly_queue_next_due_seconds")[labels]
+    assert HOUR_MS / 1000 - 60 < seconds <= HOUR_MS / 1000
+    assert (of_all(node, "mayfly_scheduled"), of_all(node, "mayfly_scheduled_bytes")) == (5, 20)
+
+
+def test_s6_a_queue_whose_next_message_is_not_decided_yet_is_shown(
+    node: Node, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S6: by `mayfly queue show`, until the leader has said when it comes."""
+    row = node.ask("GET", "/queues/%2F/mine%20q?fresh=true")[1] | {"next_due_ms": None, "next_due_in_ms": None}
+    monkeypatch.setattr(queue_command, "get", lambda *asked: row)
+    assert "5 (20 bytes), next not decided yet" in shown(node, "queue", "show", queue)
+
+
+def test_s2_the_status_says_how_many_wait_and_when_the_first_is_due(node: Node, queue: str) -> None:
+    """S2: in all, and by shard; `mayfly status` too."""
+    status = node.ask("GET", "/status")[1]
+    assert status["queues"]["scheduled"] == 5
+    (group,) = [group for group in status["groups"] if group.get("scheduled")]
+    assert group["scheduled"] == 5
+    assert HOUR_MS - 60_000 < group["next_due_in_ms"] <= HOUR_MS
+    others = [other for other in status["groups"] if other["group"] not in (0, group["group"])]
+    assert [(other["scheduled"], other["next_due_in_ms"]) for other in others] == [(0, None)]
+    assert "scheduled 5" in shown(node, "status")
+    node.channel.queue_purge(queue)
+    wait_for(lambda: node.ask("GET", "/status")[1]["queues"]["scheduled"] == 0, "nothing to be scheduled")
+    assert "scheduled" not in shown(node, "status")
+
+
+def test_s3_how_late_what_was_due_became_ready_is_measured(node: Node, queue: str) -> None:
+    """S3."""
+    before, seconds = of_all(node, "mayfly_due_lag_seconds_count"), of_all(node, "mayfly_due_lag_seconds_sum")
+    publish(node, 1, "first")
+    next(node.channel.consume(queue, auto_ack=True, inactivity_timeout=30))
+    node.channel.cancel()
+    assert of_all(node, "mayfly_due_lag_seconds_count") == before + 1
+    assert 0 <= of_all(node, "mayfly_due_lag_seconds_sum") - seconds < 30
+    buckets = samples(node, "/metrics", "mayfly_due_lag_seconds_bucket")
+    assert sum(count for labels, count in buckets.items() if 'le="+Inf"' in labels) == before + 1
+
+
+def test_s1_what_waits_for_a_delayed_exchange_and_what_has_no_route_then_is_counted(node: Node, exchange: str) -> None:
+    """S1: in metrics."""
+    labels = f'{{exchange="{exchange}",vhost="/"}}'
+    assert samples(node, "/metrics", "mayfly_exchange_delayed")[labels] == 2
+    before = of_all(node, "mayfly_dropped_due_total")
+    publish(node, 1, "nowhere", exchange, "other")
+    wait_for(lambda: of_all(node, "mayfly_dropped_due_total") == before + 1, "what has no route to be dropped")
+    assert samples(node, "/metrics", "mayfly_exchange_delayed")[labels] == 2
 
 
 def test_s2_a_moment_is_one_of_the_wall_clock(node: Node, queue: str) -> None:

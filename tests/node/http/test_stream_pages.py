@@ -53,8 +53,8 @@ def test_j5_what_a_stream_has(node: Node, stream: str) -> None:
     assert 7_100_000 < shown.pop("next_expiry_in_ms") <= 7_200_000
     assert shown == {
         "first_offset": 0, "next_offset": 4, "messages": 4, "message_bytes": 15, "keys": 2, "expiring": 1, "expired": 0,
-        "removed_by_size": 0, "markers": 0, "consumer_count": 0, "consumers": [], "origins": [], "copies": [],
-        "upstream": None,
+        "removed_by_size": 0, "markers": 0, "consumer_count": 0, "consumers": [], "consumer_tags": [],
+        "origins": [], "copies": [], "upstream": None,
     }
     assert json.loads(command(node, "show", stream, "--json").output)["next_offset"] == 4
     assert "next offset: 4" in command(node, "show", stream).output
@@ -62,8 +62,10 @@ def test_j5_what_a_stream_has(node: Node, stream: str) -> None:
 
 def test_j1_where_consumers_are(node: Node, stream: str) -> None:
     """Each has its own place; those that are furthest behind come first."""
-    channels = [node.connection.channel() for _ in range(2)]
-    for channel, tag, prefetch, start in ((channels[0], "slow", 2, "first"), (channels[1], "new", 5, "next")):
+    channels = [node.connection.channel() for _ in range(3)]
+    for channel, tag, prefetch, start in zip(
+        channels, ("slow", "new", "new"), (2, 5, 1), ("first", "next", "last"), strict=True
+    ):
         channel.basic_qos(prefetch_count=prefetch)
         channel.basic_consume(stream, print, consumer_tag=tag, arguments={"x-stream-offset": start})
 
@@ -73,16 +75,49 @@ def test_j1_where_consumers_are(node: Node, stream: str) -> None:
         names = ("consumer_tag", "next_offset", "lag", "unacknowledged")
         return [tuple(each[name] for name in names) for each in shown["consumers"]]
 
-    wait_for(lambda: found() == [("slow", 2, 2, 2), ("new", 4, 0, 0)], "two consumers")
+    wait_for(lambda: found() == [("slow", 2, 2, 2), ("new", 4, 0, 0), ("new", 4, 0, 1)], "three consumers")
     first = node.ask("GET", PATH)[1]["consumers"][0]
     assert first["channel"].endswith(f" ({channels[0].channel_number})")
     assert first["node"] == "node1"
     said = command(node, "show", stream).output
     assert f"consumer slow on {first['node']}: next offset 2, 2 behind, 2 unacknowledged" in said
-    assert "consumer count: 2" in said
+    assert "consumer count: 3" in said
+    assert node.ask("GET", PATH)[1]["consumer_tags"] == [
+        {"consumer_tag": "slow", "consumers": 1, "next_offset": 2, "lag": 2},
+        {"consumer_tag": "new", "consumers": 2, "next_offset": 4, "lag": 0},
+    ]
+    assert "consumer tag new: 2 of these, next offset 4, 0 behind" in said
     channels[0].close()
+    channels[2].close()
     wait_for(lambda: found() == [("new", 4, 0, 0)], "one consumer")
     channels[1].close()
+
+
+def test_j1_j2_j3_metrics_of_streams(node: Node, stream: str) -> None:
+    """Of each by itself, and of a shard's together."""
+    page = node.text("/metrics/per-queue?queue=mine%20s")
+    labels = f'{{queue="{stream}",vhost="/"}}'
+    for name, value in (("first_offset", 0), ("next_offset", 4)):
+        assert f"mayfly_queue_{name}{labels} {value}.0" in page.splitlines()
+    assert f"mayfly_queue_consumer_lag{labels}" not in page, "nobody reads it"
+    channel = node.connection.channel()
+    channel.basic_qos(prefetch_count=1)
+    channel.basic_consume(stream, print, arguments={"x-stream-offset": "first"})
+    wait_for(
+        lambda: f"mayfly_queue_consumer_lag{labels} 3.0" in node.text("/metrics/per-queue?queue=mine%20s"), "its place"
+    )
+    channel.close()
+    assert node.ask("DELETE", PATH + "/messages/0")[0] == 204
+    wait_for(lambda: f"mayfly_queue_first_offset{labels} 1.0" in node.text("/metrics/per-queue"), "the next offset")
+    node.channel.queue_declare("mine q", durable=True)
+    assert 'mayfly_queue_next_offset{queue="mine q"' not in node.text("/metrics/per-queue")
+    node.channel.queue_delete("mine q")
+    assert node.ask("DELETE", PATH + "/keys?key=a%2Fb")[0] == 200
+    lines = node.text("/metrics").splitlines()
+    for name, value in (("expiring", 2), ("keys", 2), ("markers", 1)):
+        # The message with a TTL, and the marker of the key that was purged.
+        rows = [float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(f"mayfly_stream_{name}{{")]
+        assert sum(rows) == value, name
 
 
 def test_j5_the_latest_message_of_a_key(node: Node, stream: str) -> None:
@@ -162,6 +197,10 @@ def test_j4_how_far_copies_are(node: Node, stream: str) -> None:
     assert "copied by mine m: 0 behind" in command(node, "show", stream).output
     lags = [line for line in node.text("/metrics").splitlines() if line.startswith("mayfly_stream_copy_lag{")]
     assert sorted(line.rsplit(" ", 1)[1] for line in lags) == ["0.0", "0.0"]
+    rows = [row for group in node.ask("GET", "/status")[1]["groups"] for row in group.get("stream_copies", ())]
+    assert sorted(rows, key=lambda row: str(row["copy"])) == [
+        {"vhost": "/", "stream": stream, "copy": name, "lag": 0} for name in ("mine m", "other")
+    ]
     node.channel.queue_delete(stream)
     found = node.ask("GET", "/api/mayfly/queues/%2F/mine%20m/stream")[1]
     assert (found["origins"], found["messages"]) == ([{"name": stream, "copied_to": None, "lag": None}], 4)

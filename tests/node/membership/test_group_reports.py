@@ -1,5 +1,6 @@
 """What the catalog's leader believes of what it was told."""
 
+import msgspec
 import pytest
 
 from mayfly.node.membership.group_reports import KEPT_MS, GroupReport, KnownGroups, encode_reports
@@ -33,3 +34,25 @@ def test_what_can_not_be_read_says_nothing(data: bytes) -> None:
     groups = known(GroupReport(1, 3, 40))
     groups.told(data, 1)
     assert groups.loads() == {1: 40}
+
+
+def test_releases_that_know_nothing_of_queues_understand_the_others_and_are_understood() -> None:
+    """Those of before read four fields of each group and wrote four."""
+
+    class Report(msgspec.Struct, frozen=True, array_like=True):
+        group: int
+        term: int
+        load: int = 0
+        voters: tuple[int, ...] = ()
+
+    class Told(msgspec.Struct, frozen=True, array_like=True):
+        version: int
+        groups: list[Report]
+
+    report = GroupReport(1, 2, 40, (3,), ((7, 30), (9, 10)))
+    read = msgspec.msgpack.decode(encode_reports(5, [report, report]), type=Told)
+    assert read == Told(5, [Report(1, 2, 40, (3,))] * 2)
+    groups = known(report)
+    assert groups.busiest() == {1: ((7, 30), (9, 10))}
+    groups.told(msgspec.msgpack.encode(Told(5, [Report(1, 2, 50), Report(2, 1, 60)])), 1)
+    assert groups.busiest() == {} and groups.loads() == {1: 50, 2: 60}

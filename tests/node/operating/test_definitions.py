@@ -51,6 +51,9 @@ from mayfly.node.operating.import_and_export import Definitions
 EXPORTED = Path(__file__).parent / "rabbitmq-3.10.8-definitions.json"
 """Made by RabbitMQ 3.10.8: rabbitmqctl export_definitions. Passwords are secret and guest."""
 
+EXPORTED_BY_4 = Path(__file__).parent / "rabbitmq-4.3.6-definitions.json"
+"""Made by RabbitMQ 4.3.6 with the plugin rabbitmq_federation: rabbitmqctl export_definitions."""
+
 LIMITED = Path(__file__).parent / "rabbitmq-3.10.8-limits.json"
 """Made by it as well, after rabbitmqctl set_vhost_limits and set_user_limits."""
 
@@ -136,6 +139,8 @@ OLD: dict[str, Any] = {
     ],
     "parameters": [
         {"vhost": "/", "component": "shovel", "name": "s", "value": {}},
+        {"vhost": "/", "component": "federation-upstream", "name": "far", "value": {"uri": "amqp://far"}},
+        {"vhost": "/", "component": "federation-upstream-set", "name": "both", "value": [{"upstream": "far"}]},
         {
             "vhost": "/", "component": "operator_policy", "name": "o",
             "value": {"pattern": ".*", "definition": {"ha-mode": "all"}, "priority": 0, "apply-to": "queues"},
@@ -147,6 +152,8 @@ OLD: dict[str, Any] = {
         {"vhost": "/", "name": "fed", "apply-to": "exchanges", "pattern": "", "definition": {"max-length": 5}},
         {"vhost": "/", "name": "log", "apply-to": "streams", "pattern": "", "definition": {"max-age": "1D"}},
         {"vhost": "/", "name": "pcre", "pattern": "^(?!amq\\.)(a+)+\\Q", "definition": {"max-length": 5}},
+        {"vhost": "/", "name": "upstreams", "pattern": "^f", "definition": {"federation-upstream-set": "all"}},
+        {"vhost": "/", "name": "upstream", "pattern": "^g", "definition": {"federation-upstream": "far", "expires": 9}},
         {"vhost": "/", "name": "kept", "pattern": "^k", "definition": {"max-length": 5}},
     ],
     "exchanges": [
@@ -157,6 +164,7 @@ OLD: dict[str, Any] = {
         {"vhost": "/", "name": "q", "arguments": {"x-queue-mode": "lazy", "x-queue-version": 1, "x-ha-policy": "all"}},
         {"vhost": "/", "name": "log", "arguments": {"x-queue-type": "stream", "x-max-age": "1D"}},
         {"vhost": "/", "name": "mqtt", "arguments": {"x-queue-type": "rabbit_mqtt_qos0_queue"}},
+        {"vhost": "/", "name": "going", "durable": True, "auto_delete": True, "arguments": {}},
     ],
     "bindings": [
         {"vhost": "/", "source": source, "destination": to, "destination_type": kind, "routing_key": ""}
@@ -175,9 +183,11 @@ def test_what_is_not_here_is_left_out_with_a_note_each_and_the_rest_is_done() ->
     plan = imported(catalog, OLD)
     five = {"max-length": 5}
     assert {each.name: each.definition for each in catalog.policies()} == {
-        "lazy": five, "kept": five, "log": {"max-age": "1D"},
+        "lazy": five, "kept": five, "log": {"max-age": "1D"}, "upstream": {"expires": 9},
     }
     assert [each.name for each in catalog.queues("/")] == ["q", "log"]
+    old = catalog.queue("/", "q")
+    assert old is not None and old.arguments == {"x-queue-mode": "lazy", "x-queue-version": 1, "x-ha-policy": "all"}
     bindings = [(each.source, each.destination) for each in catalog.bindings("/") if each.source]
     assert bindings == [("amq.fanout", "log"), ("amq.topic", "q")]
     assert catalog.exchange("/", "later") is None and catalog.has_vhost("v")
@@ -187,12 +197,15 @@ def test_what_is_not_here_is_left_out_with_a_note_each_and_the_rest_is_done() ->
         "policies[1]": '"lazy" without its queue-mode', "policies[2]": "there is no max-length for exchanges",
         "policies[4]": "its pattern", "exchanges[0]": 'type "x-consistent-hash"',
         "queues[2]": 'type "rabbit_mqtt_qos0_queue"', "parameters[0]": '"shovel"',
-        "parameters[1]": "there is no ha-mode for queues", "bindings[3]": '"amq.rabbitmq.event"',
-        "global_parameters[2]": "mqtt_default_vhosts",
+        "parameters[1]": '"federation-upstream"', "parameters[2]": '"federation-upstream-set"',
+        "parameters[3]": "there is no ha-mode for queues", "bindings[3]": '"amq.rabbitmq.event"',
+        "policies[5]": "there is no federation-upstream-set for all", "policies[6]": "without its federation-upstream,",
+        "global_parameters[2]": "mqtt_default_vhosts", "queues[3]": "goes with its clients",
     }  # fmt: skip
-    for place, text in told.items():
+    kept = [("queues[0]", f'keeps its argument {key}') for key in ('x-queue-mode = "lazy"', 'x-ha-policy = "all"')]
+    for place, text in [*told.items(), *kept]:
         assert [note for note in plan.notes if note.startswith(place) and text in note], (place, plan.notes)
-    assert len(plan.notes) == len(told), plan.notes
+    assert len(plan.notes) == len(told) + len(kept), plan.notes
 
 
 def test_s1_delayed_exchanges_come_with_their_bindings_and_are_exported_without_what_is_behind_them() -> None:
@@ -284,6 +297,31 @@ def test_a_file_in_the_fields_of_4_3_comes_in_whole() -> None:
     assert catalog.user("app") is not None and catalog.is_bound(Bind("/", "app", "queue", "app.jobs", "job.#", {}))
     jobs = catalog.queue("/", "app.jobs")
     assert jobs is not None and catalog.policies_of_queue(jobs)[0] is not None
+
+
+def test_a_file_of_rabbitmq_4_comes_in_whole() -> None:
+    """Quorum and stream queues, a vhost's tags and default type, limits; a note for each thing of a plugin."""
+    catalog = at_the_highest_level(4)
+    content = json.loads(EXPORTED_BY_4.read_text())
+    plan = imported(catalog, content)
+    shop = next(each for each in catalog.vhosts() if each.name == "shop")
+    assert (shop.description, shop.tags, shop.default_queue_type) == ("orders", ("prod", "eu"), "quorum")
+    ann = catalog.user("ann")
+    assert ann is not None and verify_password(ann.password_hash, "secret")
+    kinds = {name: catalog.queue("shop", name) for name in ("jobs", "of the vhost's type", "log", "old")}
+    found = {name: record.arguments["x-queue-type"] for name, record in kinds.items() if record is not None}
+    assert found == {"jobs": "quorum", "of the vhost's type": "quorum", "log": "stream", "old": "classic"}
+    jobs = catalog.queue("shop", "jobs")
+    assert jobs is not None and catalog.effective_settings(jobs).delivery_limit == 5
+    assert {each.name for each in catalog.policies("shop")} == {"short", "retries"}
+    bindings = [(each.source, each.destination) for each in catalog.bindings("shop") if each.source]
+    assert sorted(bindings) == [("orders", "dead"), ("orders", "jobs"), ("orders", "log")]
+    left_out = ("federation-upstream-set", '"far"', '"going"')
+    for text in left_out:
+        assert sum(text in note for note in plan.notes) == 1, (text, plan.notes)
+    queues = [each for each in content["queues"] if each["name"] != "going"]
+    assert sum(len(list(catalog.queues(each.name))) for each in catalog.vhosts()) == len(queues)
+    assert len(plan.notes) == len(left_out), plan.notes
 
 
 def test_strict_refuses_what_would_be_left_out_and_does_nothing() -> None:

@@ -136,6 +136,12 @@ def test_the_first_who_asks_any_node_is_told_rates(cluster: Cluster, lacks: tupl
         (row,) = node.run(node.queues.managed([("/", "q0")]))
         assert row["message_stats"]["publish_details"]["rate"] == pytest.approx(1, rel=0.3)
         assert row["message_stats"]["ack_details"]["rate"] == 0
+        (row,) = node.run(node.queues.timed([("/", "q0")]))
+        assert row["rates"]["enqueued"] == pytest.approx(1, rel=0.3)
+        assert [row["rates"][name] for name in ("delivered", "acknowledged", "expired")] == [0, 0, 0]
+        for column in ("rates.enqueued", "message_stats.publish_details.rate"):
+            names = node.run(node.queues.names_by(column, ["/"]))
+            assert names is not None and names[-1] == ("/", "q0")
 
 
 WITHOUT = pytest.mark.parametrize("lacks", [(1,), (2,), (1, 2)])
@@ -263,8 +269,10 @@ def test_the_status_is_of_all_shards(cluster: Cluster, lacks: tuple[int, ...]) -
     for was, now in zip(before["groups"], after["groups"], strict=True):
         if was["group"] in lacks:
             assert (was.pop("role"), now.pop("role")) == ("follower", "leader")
+            assert [now.pop("stream_copies"), now.pop("upstreams")] == [[], []], "which leaders tell alone"
         assert steady(was) == steady(now) and was.keys() == now.keys()
-    assert after["queues"] == before["queues"] == {"queues": 4, "ready": 8, "unacknowledged": 0, "outbox": 0}
+    totals = {"queues": 4, "ready": 8, "scheduled": 0, "unacknowledged": 0, "outbox": 0}
+    assert after["queues"] == before["queues"] == totals
     assert after["unknown_shards"] == []
 
 

@@ -75,6 +75,7 @@ def test_all_keys_can_be_set_in_all_sources(toml: Any, tmp_path: Path) -> None:
         "aiomonitor": "true",
         "amqp_reuse_port": "true",
         "balance_by_load": "false",
+        "move_hot_queues": "true",
         "failure_domain": "rack-1",
         "ssl_cert_login_from": "subject_alternative_name",
         "ssl_cert_login_san_type": "email",
@@ -131,10 +132,11 @@ def test_all_keys_can_be_set_in_all_sources(toml: Any, tmp_path: Path) -> None:
     by_variable = load_settings(environment={variable_of(key): text for key, text in texts.items()})
     lines = [f"{key} = {value}" for key, value in numbers.items()]
     others = (
-        "seeds", "aiomonitor", "amqp_reuse_port", "balance_by_load", "cluster_secret_demanded", "oauth2_verify_aud",
+        "seeds", "aiomonitor", "amqp_reuse_port", "balance_by_load", "cluster_secret_demanded", "move_hot_queues",
+        "oauth2_verify_aud",
     )  # fmt: skip
     lines += [f"{key} = '{text}'" for key, text in given.items() if key not in others]
-    lines += ["aiomonitor = true", "amqp_reuse_port = true"]
+    lines += ["aiomonitor = true", "amqp_reuse_port = true", "move_hot_queues = true"]
     lines += ["cluster_secret_demanded = false", "balance_by_load = false", "oauth2_verify_aud = false"]
     lines += [f"seeds = {three.split(',')}"]
     by_file = load_settings(toml("\n".join(lines)))

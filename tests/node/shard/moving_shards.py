@@ -3,7 +3,7 @@ twice or late."""
 
 from random import Random
 
-from mayfly.cluster.versions import LEVEL_QUEUE_MOVES
+from mayfly.cluster.versions import LEVEL_HIGHEST, LEVEL_NUMBERED_MOVES
 from mayfly.node.shard import commands
 from mayfly.node.shard.commands import LetterContent
 from mayfly.node.shard.effects import ConsumerMoved, Deliver
@@ -72,10 +72,14 @@ class MovingShard:
 
 
 class MovingShards:
-    """Shards 1, 2, 3. Where a queue is, `home` says as the catalog would."""
+    """Shards 1, 2, 3. Where a queue is, `home` says as the catalog would, and `moves` how often it has moved."""
 
-    def __init__(self, items_in_lane: int = 3, piece: int = 2, returned: int = 3) -> None:
+    def __init__(
+        self, items_in_lane: int = 3, piece: int = 2, returned: int = 3, level: int = LEVEL_HIGHEST
+    ) -> None:
         self.now_ms = 1_000_000
+        self.level = level
+        self.moves: dict[int, int] = {}
         self.shards = {
             id: MovingShard(id, ahead_ms, items_in_lane, piece, returned)
             for id, ahead_ms in ((1, 0), (2, -700_000), (3, 900_000))
@@ -85,7 +89,7 @@ class MovingShards:
         self.sent: list[tuple[int, bytes]] = []
         """Everything that leaders have sent, by target: it may arrive again."""
         for shard in self.shards.values():
-            shard.entry(self.now_ms, (None, commands.encode_raise_level(LEVEL_QUEUE_MOVES)))
+            shard.entry(self.now_ms, (None, commands.encode_raise_level(level)))
 
     def run(self, shard: int, *encoded: bytes, session: tuple[int, int] | None = A) -> list[object]:
         """One entry of a shard."""
@@ -98,9 +102,16 @@ class MovingShards:
     def create(self, queue: int, shard: int, **settings: object) -> None:
         """A queue in a shard."""
         self.home[queue] = shard
+        self.moves[queue] = 0
         made = ShardQueueSettings(name=f"q{queue}", **settings)  # type: ignore[arg-type]
         check_declared(made)
         self.run(shard, commands.encode_create_queue(queue, made))
+
+    def epoch(self, shard: int, queue: int) -> int:
+        """That of the queue's lease."""
+        found = self.shards[shard].shard.queue(queue)
+        assert found is not None
+        return found.lease.epoch
 
     def publish(self, shard: int, queue: int, *bodies: str, ttl_ms: int = -1) -> None:
         """Publish to a queue where a node thinks that it is."""
@@ -159,12 +170,21 @@ class MovingShards:
             if queue is None:
                 del self.moving_to[queue_id]
             elif not queue.has_left:
-                self.lead(source, commands.encode_move_out(queue_id, target))
+                command = self.move_out(queue_id, target)
+                self.lead(source, command)
+                if self.level >= LEVEL_NUMBERED_MOVES:
+                    self.sent.append((source, command))
             elif queue.moving is not None and queue.moving.target_shard == target:
                 received = self.shards[target].shard.received_up_to(queue_id, source)
                 if 0 < queue.moving.end_sequence <= received:
                     self.home[queue_id] = target
+                    self.moves[queue_id] += 1
                     del self.moving_to[queue_id]
+
+    def move_out(self, queue_id: int, target: int) -> bytes:
+        """The MOVE_OUT for the next move of a queue."""
+        number = self.moves[queue_id] + 1 if self.level >= LEVEL_NUMBERED_MOVES else 0
+        return commands.encode_move_out(queue_id, target, number)
 
     def settle_lanes(self, source: int) -> None:
         """SETTLED for what has arrived."""

@@ -284,12 +284,13 @@ def test_a_contradiction_in_what_a_shard_knows_is_no_bad_command() -> None:
     assert not issubclass(BrokenInvariant, BadCommand)
 
 
-@pytest.mark.parametrize("acquired", [(0, 0, 0), (0, -1, 2)])
-def test_a_transfer_of_whole_contents_is_that_of_their_parts(acquired: tuple[int, ...]) -> None:
-    """Of letters that were delivered before and of others."""
+@pytest.mark.parametrize("alike", [1, 4])
+@pytest.mark.parametrize("acquired", [(0, 0, 0), (0, -1, 2), (0, 0, -1, 2, 0, 0, 0)])
+def test_a_transfer_of_whole_contents_is_that_of_their_parts(acquired: tuple[int, ...], alike: int) -> None:
+    """Of letters that were delivered before and of others; some in a row are as long."""
     data = bytes(range(200))
     items = [
-        Message(1, 10 * number, number, 3 + number, 5 * number, 0, -1, 0, acquired_count=each)
+        Message(1, 10 * number, number // alike, 3, 5 * (number // alike), 0, -1, 0, acquired_count=each)
         for number, each in enumerate(acquired)
     ]
     whole = [data[item.offset : item.offset + item.content_length] for item in items]

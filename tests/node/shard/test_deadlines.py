@@ -20,7 +20,7 @@ from mayfly.node.shard.snapshot.pace import WorkPace
 from mayfly.node.shard.snapshot.schedule_row import restore_schedule, schedule_row
 from mayfly.node.shard.snapshot.writer import ShardSnapshotInSteps
 from mayfly.node.shard.state import State
-from mayfly.node.shard.stream_line import GONE, Leaving, Unpacked, find, remove
+from mayfly.node.shard.stream_line import GONE, Leaving, Unpacked, find, read, remove
 from tests.node.shard.driver import Driver
 from tests.node.shard.test_stream_ttls import kept
 
@@ -66,7 +66,7 @@ def test_c1_deadlines_leave_and_are_cut_as_by_a_schedule(steps: list[tuple[str, 
         if kind == "take":
             now_ms += chance.randrange(20)
             taken = deadlines.take(now_ms, number)
-            assert taken == keys_of(schedule.take(now_ms, number))
+            assert taken.in_order() == keys_of(schedule.take(now_ms, number))
         else:
             for _ in range(number if kind == "put many" else 1):
                 deadline_ms = now_ms + (chance.randrange(40) if kind == "put many" else number)
@@ -86,10 +86,27 @@ def test_what_is_due_at_once_leaves_in_order_within_the_bound(same: int) -> None
     put.sort()
     taken: list[int] = []
     while deadlines.count:
-        some = deadlines.take(100_000, 37)
+        some = deadlines.take(100_000, 37).in_order()
         assert some == put[len(taken) : len(taken) + 37]
         taken += some
     assert taken == put
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_c1_what_becomes_a_run_while_others_are_near_leaves_in_its_order(seed: int) -> None:
+    chance, deadlines, there, offset = Random(seed), Deadlines(16), list[int](), 0
+    for now_ms in range(0, 5_000, 20):
+        for _ in range(chance.randrange(12)):
+            key = key_of(now_ms + chance.randrange(500), offset)
+            deadlines.put(deadline_of(key), offset)
+            there.append(key)
+            offset += 1
+        there.sort()
+        due = sum(deadline_of(key) <= now_ms for key in there)
+        assert deadlines.take(now_ms, 7).in_order() == there[: min(7, due)]
+        del there[: min(7, due)]
+        assert deadlines.count == len(there)
+    assert sorted(key for keys in cut_of(deadlines) for key in keys) == there
 
 
 @settings(deadline=None)
@@ -108,7 +125,7 @@ def test_t13_runs_that_are_looked_at_come_back_without_what_has_left(count: int,
         swept = (kept or keys or [0])[0] + 1
         assert sorted(key for keys in cut_of(deadlines) for key in keys) == sorted(there)
         assert deadlines.count == len(there)
-    assert deadlines.take(1000, count) == sorted(there)
+    assert deadlines.take(1000, count).in_order() == sorted(there)
 
 
 def test_a_deadline_takes_a_few_bytes() -> None:
@@ -195,7 +212,8 @@ def test_c1_what_leaves_together_leaves_as_one_by_one(
             unpacked.of(piece_read)
         leaving = Leaving(together, unpacked, offsets)
         gone = [remove(alone, unpacked_alone, offset) for offset in offsets]
-        assert leaving.indexes == [GONE if each is None else each.index for each in gone]
+        left_in = [leaving.leave(number) for number in range(len(offsets))]
+        assert left_in == [GONE if each is None else each.index for each in gone]
         assert leaving.body_bytes == sum(each.body_length for each in gone if each is not None)
         assert shape_of(together) == shape_of(alone)
         left = [each.stream_offset for each in together.live()]
@@ -204,6 +222,59 @@ def test_c1_what_leaves_together_leaves_as_one_by_one(
             message = find(together, offset)
             assert message is not None
             assert message.stream_offset == offset
+
+
+@settings(deadline=None)
+@given(st.integers(0, 200), st.integers(1, 40), st.integers(0, 1 << 30))
+def test_c1_what_was_looked_up_together_leaves_later_as_one_by_one(count: int, piece: int, seed: int) -> None:
+    """C1: whatever else leaves and comes between the entries that take what was looked up at once."""
+    chance, later, alone = Random(seed), line_of(count, piece, seed), line_of(count, piece, seed)
+    unpacked, unpacked_alone = Unpacked(), Unpacked()
+    most = 3 * count + 10
+    soon = chance.sample(range(most), most // 2)
+    leaving = Leaving(later, unpacked, soon)
+    at_once = 1 + len(soon) // 8
+    for start in range(0, len(soon), at_once):
+        some = range(start, min(len(soon), start + at_once))
+        if later.packed:
+            piece_read = later.packed[0]
+            assert isinstance(piece_read, Packed)
+            unpacked.of(piece_read)
+        bytes_before = leaving.body_bytes
+        left = [leaving.leave(number) for number in some]
+        gone = [remove(alone, unpacked_alone, soon[number]) for number in some]
+        assert left == [GONE if each is None else each.index for each in gone]
+        assert leaving.body_bytes - bytes_before == sum(each.body_length for each in gone if each is not None)
+        for offset in chance.sample(range(most), min(7, most)):
+            between = remove(later, unpacked, offset), remove(alone, unpacked_alone, offset)
+            assert (between[0] is None) == (between[1] is None)
+        for number in range(chance.randrange(3)):
+            for line in (later, alone):
+                line.append(Message(number, 0, 0, 0, 1, most, -1, most + 2 * start + number))
+        assert shape_of(later) == shape_of(alone)
+        for offset in chance.sample(range(most), min(5, most)):
+            assert (find(later, offset) is None) == (find(alone, offset) is None)
+            assert [each.stream_offset for each in read(later, unpacked, offset, 3)] == [
+                each.stream_offset for each in read(alone, unpacked_alone, offset, 3)
+            ]
+
+
+def test_what_is_near_is_taken_from_the_runs_once_for_several_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
+    deadlines, chance, asked = Deadlines(1024), Random(4), [0]
+    for offset in range(40_000):
+        deadlines.put(chance.randrange(60_000), offset)
+    counted = DeadlineRun.due
+
+    def due(run: DeadlineRun, until_ms: int) -> int:
+        asked[0] += 1
+        return counted(run, until_ms)
+
+    monkeypatch.setattr(DeadlineRun, "due", due)
+    runs, taken = len(deadlines.runs), 0
+    for now_ms in range(0, 20_000, 100):
+        taken += deadlines.take(now_ms, 2000).count()
+    assert taken > 10_000
+    assert asked[0] < 200 * runs // 4
 
 
 def test_deadlines_of_a_stream_are_written_in_steps() -> None:

@@ -174,6 +174,23 @@ def test_x1_ottermq_what_is_put_back_is_looked_at() -> None:
     assert [driver.body(death.message) for death in driver.shard.unrouted(9)] == ["0", "1", "2"]
 
 
+def test_x1_ottermq_what_died_while_the_cluster_was_down_goes_when_it_is_looked_at() -> None:
+    """RULES X1: the entry that ends a time without a leader looks at no queue; a queue of no dialect is (T14)."""
+    driver = Driver()
+    driver.create(1, ttl_dialect="ottermq", message_ttl_ms=1000, dead_letter_exchange="dlx")
+    driver.create(2, message_ttl_ms=1000)
+    driver.run(publish("a", 1), publish("live", 1, ttl_ms=900_000), publish("b", 2))
+    driver.time_ms += 600_000  # lease time stands still: there is no leader
+    driver.tick()
+    driver.tick()
+    assert (driver.ready(1), driver.ready(2)) == (2, 0)
+    restored = Shard(3, 1)
+    restored.restore(driver.shard.snapshot())
+    assert restored.digest() == driver.shard.digest()
+    assert driver.get(1) == "live"
+    assert [driver.body(death.message) for death in driver.shard.unrouted(9)] == ["a"]
+
+
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_x1_c1_snapshots_say_the_dialect(dialect: str) -> None:
     """RULES X1, C1: a replica from a snapshot goes on the same, deep in a line too, where TTLs were changed."""

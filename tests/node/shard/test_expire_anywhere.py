@@ -9,7 +9,8 @@ from mayfly.cluster.versions import LEVEL_HIGHEST
 from mayfly.node.shard import commands
 from mayfly.node.shard.commands import REQUEUE
 from mayfly.node.shard.message import Message
-from mayfly.node.shard.packed import Packed
+from mayfly.node.shard.near_deaths import NearDeaths
+from mayfly.node.shard.packed import Departures, Packed, pack
 from mayfly.node.shard.results import GetResult
 from mayfly.node.shard.settings import ShardQueueSettings, encode_terms
 from mayfly.node.shard.shard import Shard
@@ -262,12 +263,13 @@ def test_c4_what_dies_in_one_entry_is_bounded() -> None:
     assert dead(driver) == [f"{number:03}" for number in range(100)]
 
 
+@pytest.mark.parametrize("exchange", ["dlx", None])
 @pytest.mark.parametrize("dialect", ["rabbitmq", "lavinmq"])
 @pytest.mark.parametrize("seed", range(8))
-def test_x2_a_queue_is_what_its_messages_say(seed: int, dialect: str) -> None:
+def test_x2_a_queue_is_what_its_messages_say(seed: int, dialect: str, exchange: str | None) -> None:
     """X2, T5, T10, C1: with replicas that begin with snapshots, whatever is packed, delivered, given back, dies, or is
     purged; nothing stays longer than a tick after its deadline, and deaths come in order of deadlines, in each priority
-    then of publishing."""
+    then of publishing. Where nobody is to have what dies, it is counted."""
     rng = random.Random(seed)
     piece = rng.choice((8, 16, 40))
 
@@ -276,7 +278,7 @@ def test_x2_a_queue_is_what_its_messages_say(seed: int, dialect: str) -> None:
 
     one, other = new(), new()
     terms = ShardQueueSettings(
-        name="q", expire_anywhere=True, dead_letter_exchange="dlx", ttl_dialect=dialect,
+        name="q", expire_anywhere=True, dead_letter_exchange=exchange, ttl_dialect=dialect,
         ttl_retroactive=dialect == "lavinmq", max_priority=3 if seed % 2 else 0,
     )  # fmt: skip
     time_ms, index = 1_000_000, 0
@@ -339,6 +341,10 @@ def test_x2_a_queue_is_what_its_messages_say(seed: int, dialect: str) -> None:
             restored.restore(other.snapshot())
             other = restored
     deaths = one.unrouted(100_000)
+    if exchange is None:
+        found = one.queue_statistics(1)
+        assert not deaths and found is not None and found.expired > 50
+        return
     assert len(deaths) > 50
     for before, after in itertools.pairwise(deaths):
         if before.time_ms == after.time_ms and before.message.acquired_count == after.message.acquired_count == 0:
@@ -350,6 +356,22 @@ def test_x2_a_queue_is_what_its_messages_say(seed: int, dialect: str) -> None:
             assert (one_message.index, one_message.offset) < (next_message.index, next_message.offset)
             same_deadline += 1
     assert same_deadline > 20
+
+
+def test_t5_however_many_are_near_each_keeps_its_deadline() -> None:
+    """T5, X2: pieces that are packed anew while much is near come to what is known already."""
+    near, size, pieces = NearDeaths(0, 2000), 1000, 70
+    for piece in range(pieces):
+        first = piece * size
+        near.add(pack([Message(first + number, 0, 1, 1, 1, 0, number % 2000, 0) for number in range(size)]))
+    near.look()
+    gone = Departures()
+    assert near.count(499) == 500 * pieces
+    near.leave(499, gone)
+    assert near.first_ms() == 500
+    assert gone.deadlines_ms == sorted(gone.deadlines_ms) and gone.deadlines_ms[-1] == 499
+    assert all(index % size == deadline_ms for index, deadline_ms in zip(gone.indexes, gone.deadlines_ms, strict=True))
+    assert len(set(gone.indexes)) == gone.body_bytes == 500 * pieces
 
 
 def test_terms_without_it_are_what_they_were() -> None:

@@ -6,7 +6,15 @@ from random import Random
 import pytest
 from pamqp.commands import Basic
 
-from mayfly.cluster.versions import LEVEL_QUEUE_MOVES
+from mayfly.cluster.versions import (
+    LEVEL_HIGHEST,
+    LEVEL_LETTERS_NOT_CROSSED,
+    LEVEL_NUMBERED_MOVES,
+    LEVEL_PLACES_KEPT,
+    LEVEL_QUEUE_MOVES,
+    LEVEL_RELEASES_GET_THROUGH,
+    LEVEL_RETURNS_COUNTED,
+)
 from mayfly.node.shard import commands
 from mayfly.node.shard.commands import ACK, GIVE_BACK, KEPT, REJECT, REQUEUE, LetterContent, RouteDecision
 from mayfly.node.shard.departing import take_in_lane
@@ -293,6 +301,26 @@ def test_the_place_of_an_exclusive_consumer_is_kept() -> None:
     assert isinstance(refused, Refused)
 
 
+@pytest.mark.parametrize("level", [LEVEL_PLACES_KEPT - 1, LEVEL_HIGHEST])
+def test_no_exclusive_consumer_comes_before_those_that_are_on_their_way(level: int) -> None:
+    shards = MovingShards(level=level)
+    shards.create(Q, 1)
+    shards.run(1, commands.encode_attach(Q, 5, 0, False, False, 0))
+    shards.ask_to_move(Q, 2)
+    shards.finish_moves()
+    exclusive = commands.encode_attach(Q, 7, 0, False, True, 0)
+    (answer,) = shards.run(2, exclusive, session=B)
+    is_kept = level >= LEVEL_PLACES_KEPT
+    assert isinstance(answer, Refused if is_kept else Attached)
+    (answer,) = shards.run(2, commands.encode_attach(Q, 6, 0, False, False, 0, again=True))
+    assert isinstance(answer, Attached if is_kept else Refused)
+    shards.run(2, commands.encode_detach(Q, 6, KEPT), commands.encode_detach(Q, 7, KEPT))
+    shards.run(1, commands.encode_detach(Q, 5, KEPT))
+    shards.finish_moves()
+    (answer,) = shards.run(2, commands.encode_attach(Q, 8, 0, False, True, 0), session=B)
+    assert isinstance(answer, Attached if is_kept else Refused)
+
+
 def test_a_single_active_consumer_gets_nothing_before_what_was_delivered_is_settled() -> None:
     shards = MovingShards()
     shards.create(Q, 1, single_active_consumer=True)
@@ -460,8 +488,9 @@ def test_all_that_brings_items_of_a_lane_says_whose_they_are() -> None:
     shards = moved(4)
     shards.finish_moves()
     kinds = {command[0] for _, command in shards.sent}
-    assert kinds == {commands.MOVE_IN, commands.TRANSFER_MOVED}
-    assert {commands.transferred(command) for _, command in shards.sent} == {(1, Q)}
+    assert kinds == {commands.MOVE_OUT_NUMBERED, commands.MOVE_IN, commands.TRANSFER_MOVED}
+    for _, command in shards.sent:
+        assert commands.transferred(command) == (None if command[0] == commands.MOVE_OUT_NUMBERED else (1, Q))
     letter = encode_transfer(1, Q, 99, [LetterContent(KEY, HEADER, b"late")])
     assert commands.transferred(letter) == (1, Q)
     assert commands.transferred(commands.encode_drop_queue(Q)) is None
@@ -499,6 +528,51 @@ def test_below_its_level_a_shard_moves_nothing() -> None:
     assert driver.shard.digest() == before
 
 
+def test_a_move_out_that_comes_late_takes_a_queue_that_has_come_back_nowhere() -> None:
+    """Whoever gave it had a catalog that was behind."""
+    shards = moved(2)
+    shards.finish_moves()
+    shards.ask_to_move(Q, 1)
+    shards.finish_moves()
+    shards.shards[1].restore()
+    found = shards.shards[1].shard.queue(Q)
+    assert found is not None and found.moving is None and shards.shards[1].shard.move_number(Q) == 2
+    for late in (0, 1, 2):
+        shards.lead(1, commands.encode_move_out(Q, 2, late))
+        assert not found.has_left
+    shards.lead(1, commands.encode_move_out(Q, 2, 3))
+    found = shards.shards[1].shard.queue(Q)
+    assert found is not None and found.has_left and shards.shards[1].shard.move_number(Q) == 3
+
+
+def test_below_the_level_at_which_moves_are_numbered_none_is() -> None:
+    shards = MovingShards(level=LEVEL_NUMBERED_MOVES - 1)
+    shards.create(Q, 1)
+    shards.lead(1, commands.encode_move_out(Q, 2, 1))
+    found = shards.shards[1].shard.queue(Q)
+    assert found is not None and not found.has_left
+    shards.lead(1, commands.encode_move_out(Q, 2))
+    assert found.has_left and not shards.shards[1].shard.move_number(Q)
+    assert not shards.shards[1].shard.move_in(Q)[1] & commands.FLAG_NUMBERED_MOVE
+
+
+def test_a_queue_that_left_before_moves_were_numbered_has_its_number_from_the_next_on() -> None:
+    shards = MovingShards(level=LEVEL_NUMBERED_MOVES - 1)
+    shards.create(Q, 1)
+    shards.publish(1, Q, *bodies(5))
+    shards.ask_to_move(Q, 2)
+    shards.lead_moves(1)
+    shards.level = LEVEL_NUMBERED_MOVES
+    for id in shards.shards:
+        shards.lead(id, commands.encode_raise_level(LEVEL_NUMBERED_MOVES))
+    shards.finish_moves()
+    assert not shards.shards[2].shard.move_number(Q)
+    shards.ask_to_move(Q, 1)
+    shards.finish_moves()
+    assert [shards.shards[id].shard.move_number(Q) for id in (1, 2)] == [2, 2]
+    assert shards.ready(Q) == bodies(5)
+
+
 def test_a_declare_finds_it_in_the_new_shard() -> None:
     shards = moved(3)
     shards.finish_moves()
@@ -508,12 +582,181 @@ def test_a_declare_finds_it_in_the_new_shard() -> None:
     assert isinstance(answer, Moved)
 
 
+def full_with_a_letter(level: int = LEVEL_HIGHEST) -> MovingShards:
+    """A full queue that has moved to shard 2, and a letter to it without room in its lane from shard 1."""
+    shards = MovingShards(level=level)
+    shards.create(DLQ, 1, message_ttl_ms=1, dead_letter_exchange="dlx")
+    shards.create(Q, 1, max_length=2, overflow="reject-publish")
+    shards.publish(1, Q, *bodies(2))
+    shards.ask_to_move(Q, 2)
+    shards.finish_moves()
+    letter(shards, 2)
+    return shards
+
+
+def letter(shards: MovingShards, said: int) -> None:
+    """A message of shard 1 dies, and is routed to the queue where that is said to be."""
+    shards.publish(1, DLQ, "letter")
+    shards.now_ms += 2
+    shards.tick(1)
+    route(shards, 1, (said, Q))
+
+
+def crossed(shards: MovingShards, up_to: int = 0) -> tuple[int, bool]:
+    """What shard 1 says of what was published there."""
+    (answer,) = shards.run(1, commands.encode_cross(Q, up_to))
+    assert isinstance(answer, Crossed)
+    return answer.up_to, answer.done
+
+
+def test_publishers_do_not_wait_for_letters_without_room() -> None:
+    shards = full_with_a_letter()
+    assert crossed(shards) == (0, True)
+    shards.publish(1, Q, "late")
+    lane = shards.shards[1].shard.lane(Q)
+    assert lane is not None
+    late = lane.last_sequence()
+    letter(shards, 2)
+    assert crossed(shards) == (late, False), "what they have published is behind the first"
+    shards.shards[1].restore()
+    assert crossed(shards) == (late, False)
+    shards.lead(1, commands.encode_settled(Q, late - 1))
+    assert crossed(shards, late) == (late, False)
+    shards.lead(1, commands.encode_settled(Q, late))
+    assert crossed(shards, late) == (late, True) and crossed(shards) == (0, True)
+    assert shards.shards[1].shard.has_lanes
+
+
+def test_publishers_do_not_wait_for_letters_where_the_queue_is_again() -> None:
+    shards = MovingShards()
+    shards.create(DLQ, 1, message_ttl_ms=1, dead_letter_exchange="dlx")
+    shards.create(Q, 1, max_length=2, overflow="reject-publish")
+    for target in (2, 1):
+        shards.ask_to_move(Q, target)
+        shards.finish_moves()
+    shards.publish(1, Q, *bodies(2))
+    letter(shards, 1)
+    assert shards.shards[1].shard.has_lanes
+    assert crossed(shards) == (0, True)
+
+
+def test_below_its_level_they_wait_for_those_too() -> None:
+    shards = full_with_a_letter(LEVEL_LETTERS_NOT_CROSSED - 1)
+    assert not crossed(shards)[1]
+
+
+def full_behind_a_letter(level: int = LEVEL_HIGHEST) -> MovingShards:
+    """A full queue with a single active consumer in shard 2; in the lane from 1, where that held a message, is a letter
+    without room before the word that it holds nothing there any more."""
+    shards = MovingShards(level=level)
+    shards.create(DLQ, 1, message_ttl_ms=1, dead_letter_exchange="dlx")
+    shards.create(Q, 1, single_active_consumer=True, max_length=2, overflow="reject-publish")
+    shards.run(1, commands.encode_attach(Q, 5, 1, False, False, 0))
+    shards.publish(1, Q, *bodies(3))
+    shards.ask_to_move(Q, 2)
+    shards.finish_moves()
+    shards.run(2, commands.encode_attach(Q, 6, 1, False, False, 0, again=True))
+    shards.run(1, commands.encode_detach(Q, 5, KEPT))
+    letter(shards, 2)
+    shards.run(1, commands.encode_settle(Q, 5, ACK, [1]))
+    for _ in range(5):
+        shards.send(None, 1)
+        shards.settle_lanes(1)
+    return shards
+
+
+def test_d8_a_letter_without_room_does_not_hold_up_who_makes_room() -> None:
+    """D8: the single active consumer waits for what stands behind it."""
+    shards = full_behind_a_letter()
+    assert [body for _, _, body in shards.delivered(2)] == ["m1"]
+    assert shards.ready(Q) == ["m2", "letter"], "taken beyond the limit"
+    shards.shards[1].restore()
+    assert not shards.shards[1].shard.has_lanes
+
+
+def test_below_its_level_the_letter_waits_for_room() -> None:
+    shards = full_behind_a_letter(LEVEL_RELEASES_GET_THROUGH - 1)
+    assert not shards.delivered(2) and shards.ready(Q) == ["m1", "m2"]
+
+
+def test_d8_behind_that_mark_letters_wait_for_room_again() -> None:
+    """D8."""
+    shards = full_behind_a_letter()
+    shards.delivered(2)
+    letter(shards, 2)
+    for _ in range(5):
+        shards.send(None, 1)
+        shards.settle_lanes(1)
+    assert shards.ready(Q) == ["m2", "letter"] and shards.shards[1].shard.has_lanes
+
+
+def coming_back(level: int = LEVEL_HIGHEST, **settings: object) -> tuple[MovingShards, bytes]:
+    """A queue that is in shard 1 again, but for an end mark, which is in this command: and "late", which was published
+    there in between, is in its lane still."""
+    shards = MovingShards(level=level)
+    shards.create(Q, 1, **settings)
+    shards.ask_to_move(Q, 2)
+    shards.finish_moves()
+    shards.publish(1, Q, "late")
+    shards.ask_to_move(Q, 1)
+    shards.lead_moves(2)
+    shards.send(None, 2)
+    ((target, command),) = shards.transfers(2, next(iter(shards.shards[2].shard.filled_lanes())))
+    assert target == 1
+    return shards, command
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        commands.encode_get(Q, 9, False), commands.encode_purge(Q), commands.encode_delete_queue(Q, False, True),
+        commands.encode_delete_queue(Q, True, False),
+    ],
+)  # fmt: skip
+def test_what_a_queue_that_comes_back_has_in_its_lane_is_a_part_of_it(asked: bytes) -> None:
+    """T13: a purge that was answered, or a get, has not passed over what was there."""
+    shards, end_mark = coming_back()
+    (answer,) = shards.shards[1].entry(shards.now_ms, (None, end_mark), (A, asked))
+    assert isinstance(answer, Moved) and answer.shard == 1
+    shards.finish_moves()
+    assert shards.ready(Q) == ["late"]
+
+
+def test_below_its_level_that_is_passed_over_as_it_was() -> None:
+    shards, end_mark = coming_back(LEVEL_RETURNS_COUNTED - 1)
+    (answer,) = shards.shards[1].entry(shards.now_ms, (None, end_mark), (A, commands.encode_purge(Q)))
+    assert isinstance(answer, Purged) and answer.messages == 0
+
+
+def test_l11_a_queue_that_expires_when_empty_does_not_with_something_in_its_lane() -> None:
+    """L11."""
+    shards, end_mark = coming_back(expires_ms=100, expires_if_empty=True)
+    shards.now_ms += 1000
+    shards.run(1)
+    shards.lead(1, end_mark, commands.encode_expire_queue(Q, shards.epoch(1, Q)))
+    found = shards.shards[1].shard.queue(Q)
+    assert found is not None and not found.is_arriving
+    shards.finish_moves()
+    assert shards.ready(Q) == ["late"]
+
+
+def test_what_was_published_in_the_entry_that_drops_a_queue_on_its_way_back_goes_with_it() -> None:
+    shards, _ = coming_back()
+    parts: list[bytes] = []
+    commands.encode_publish(parts, [Q], -1, KEY, HEADER, b"later")
+    shards.shards[1].entry(shards.now_ms, (A, b"".join(parts)), (None, commands.encode_drop_queue(Q)))
+    shards.lead(1, commands.encode_lane_closed(Q))
+    assert not shards.shards[1].shard.live_entries()
+
+
 class Chaos:
     """Publishers, consumers and a queue that moves about; what leaders send gets lost, comes twice and late."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
-        self.shards = MovingShards(self.random.randint(1, 6), self.random.randint(1, 3), self.random.randint(1, 4))
+        level = LEVEL_HIGHEST if seed % 3 else LEVEL_NUMBERED_MOVES - 1
+        in_lane, piece, returned = [self.random.randint(1, most) for most in (6, 3, 4)]
+        self.shards = MovingShards(in_lane, piece, returned, level)
         self.ttl_ms = self.random.choice([-1, 30, 200])
         settings: dict[str, object] = {"dead_letter_exchange": "dlx"}
         if self.random.random() < 0.3:

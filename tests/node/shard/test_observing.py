@@ -15,7 +15,7 @@ from mayfly.node.shard.lease import CONSUMED, CREATED, DECLARED, GOT, RELEASED
 from mayfly.node.shard.message import Message
 from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.settings import ShardQueueSettings
-from mayfly.node.shard.shard import QUEUES_PER_STEP, Shard
+from mayfly.node.shard.shard import MOVES_WITH_BYTES, MOVES_WITH_MESSAGES, QUEUES_PER_STEP, Shard
 from mayfly.node.shard.waiting import CHUNK, Waiting, WaitingIndex
 from tests.node.amqp.headers import build_header
 from tests.node.readings import statistics_of
@@ -145,11 +145,14 @@ def test_a_long_queue_is_looked_at_in_slices_and_then_hardly_at_all() -> None:
 @settings(deadline=None)
 @given(st.lists(st.one_of(st.integers(0, 400), st.sampled_from(BOUNDS_MS), st.integers(0, 10**9)), max_size=60))
 def test_a_lag_is_counted_in_the_first_bucket_that_holds_it(lags: list[int]) -> None:
-    lag = ExpiryLag()
+    lag, together = ExpiryLag(), ExpiryLag()
     for lag_ms in lags:
         lag.observe(lag_ms)
         if lag_ms % 7 == 0:
             lag.by_bucket()
+    now_ms = 10**12
+    together.observe_all(now_ms, sorted(now_ms - lag_ms for lag_ms in lags))
+    assert (together.by_bucket(), together.sum_ms()) == (lag.by_bucket(), lag.sum_ms())
     ends = [*BOUNDS_MS, NEVER]
     assert lag.by_bucket() == [
         sum(before < lag_ms <= end for lag_ms in lags)
@@ -342,3 +345,39 @@ def test_an_empty_queue_has_no_oldest_message(chunk: int) -> None:
     driver.create(1)
     seen = WaitingIndex(queue_of(driver), chunk).look(driver.time_ms, 0)
     assert (seen.expired, seen.oldest_ms, seen.exact, seen.looked_at) == (0, -1, True, 0)
+
+
+def test_what_queues_have_done_is_told_of_all_and_which_may_move() -> None:
+    driver = Driver()
+    for queue_id in (1, 2, 3):
+        driver.create(queue_id)
+    driver.run(publish("abcd", 1), publish("ab", 1), publish("x", 2))
+    assert driver.get(1, no_ack=False) == "abcd" and driver.get(2) == "x"
+    driver.lead(commands.encode_move_out(3, 2, 1))
+    driver.create(9, is_stream=True, ttl_retroactive=True)
+    works = driver.shard.queue_works()
+    assert next(works) == (1, 2, 3, True), "what is held counts for the size of a message"
+    driver.create(4)
+    assert list(works) == [(2, 1, 0, True), (3, 0, 0, False), (9, 0, 0, False)]
+
+
+def test_a_queue_in_which_much_waits_does_not_move_by_itself() -> None:
+    """Many bytes, even of few messages."""
+    driver = Driver()
+    driver.create(1)
+    large = publish("x" * (MOVES_WITH_BYTES // 4), 1)
+    for _ in range(4):
+        driver.run(large)
+    assert list(driver.shard.queue_works()) == [(1, 4, MOVES_WITH_BYTES // 4, True)]
+    driver.run(publish("x", 1))
+    assert [may_move for *_, may_move in driver.shard.queue_works()] == [False]
+
+
+def test_a_queue_in_which_many_wait_does_not_move_by_itself() -> None:
+    driver = Driver()
+    driver.create(1)
+    for _ in range(MOVES_WITH_MESSAGES // 10_000):
+        driver.run(*[publish("x", 1)] * 10_000)
+    assert list(driver.shard.queue_works()) == [(1, MOVES_WITH_MESSAGES, 1, True)]
+    driver.run(publish("x", 1))
+    assert list(driver.shard.queue_works()) == [(1, MOVES_WITH_MESSAGES + 1, 1, False)]

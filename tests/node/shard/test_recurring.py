@@ -481,7 +481,7 @@ def test_s6_what_is_published_in_the_old_shard_replaces_nothing_that_is_newer() 
 
 def test_s6_below_its_level_a_queue_on_its_way_takes_what_recurs() -> None:
     """C1: as the release before has it."""
-    shards = MovingShards()
+    shards = MovingShards(level=LEVEL_RECURRING_IN_ORDER - 1)
     shards.create(1, 1, allow_schedule=True)
     shards.ask_to_move(1, 2)
     shards.lead_moves(1)

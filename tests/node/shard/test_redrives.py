@@ -349,10 +349,10 @@ def test_r1_a_queue_that_is_redriven_does_not_move() -> None:
     driver.lead(commands.encode_raise_level(8))
     redriver = Redriver(driver)
     redriver.start()
-    driver.lead(commands.encode_move_out(DEAD, 9))
+    driver.lead(commands.encode_move_out(DEAD, 9, 1))
     assert not queue_of(driver, DEAD).has_left
     redriver.finish()
-    driver.lead(commands.encode_move_out(DEAD, 9))
+    driver.lead(commands.encode_move_out(DEAD, 9, 1))
     assert queue_of(driver, DEAD).has_left
     (answer,) = driver.run(encode_start_redrive(DEAD, b"", 0))
     assert isinstance(answer, Moved)

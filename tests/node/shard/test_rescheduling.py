@@ -193,7 +193,7 @@ def test_s4_a_queue_between_shards_decides_nothing(driver: Driver) -> None:
     """S4: neither cancelled nor not there, but to be asked again."""
     driver.lead(commands.encode_raise_level(8))
     driver.run(later("a", after_ms=100))
-    driver.lead(commands.encode_move_out(1, 2))
+    driver.lead(commands.encode_move_out(1, 2, 1))
     assert changed(driver, change("a")) == ([0], [])
 
 

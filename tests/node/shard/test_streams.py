@@ -193,7 +193,7 @@ def test_j1_neither_got_nor_purged() -> None:
     assert purged.messages == 0
     assert isinstance(counts, QueueCounts)
     assert counts.ready == 3
-    driver.lead(commands.encode_raise_level(8), commands.encode_move_out(STREAM, 4))
+    driver.lead(commands.encode_raise_level(8), commands.encode_move_out(STREAM, 4, 1))
     assert driver.ready(STREAM) == 3
 
 

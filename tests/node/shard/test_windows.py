@@ -6,7 +6,7 @@ import pytest
 from mayfly.cluster.versions import (
     LEVEL_CONSUMER_WINDOWS,
     LEVEL_HIGHEST,
-    SHARD_SNAPSHOT_WITH_BRAKES,
+    SHARD_SNAPSHOT_WITH_MOVE_NUMBERS,
     SHARD_SNAPSHOT_WITHOUT_LEVEL,
     SHARD_SNAPSHOT_WITHOUT_WINDOWS,
 )
@@ -219,6 +219,6 @@ def test_windows_are_in_the_snapshot_and_without_them_it_is_as_it_was() -> None:
 def test_a_snapshot_of_a_version_to_come_is_refused() -> None:
     driver = one_queue()
     row = msgspec.msgpack.decode(driver.shard.snapshot())
-    for version in (SHARD_SNAPSHOT_WITHOUT_WINDOWS - 1, SHARD_SNAPSHOT_WITH_BRAKES + 1):
+    for version in (SHARD_SNAPSHOT_WITHOUT_WINDOWS - 1, SHARD_SNAPSHOT_WITH_MOVE_NUMBERS + 1):
         with pytest.raises(ShardError, match=f"version {version}, one of"):
             driver.shard.restore(msgspec.msgpack.encode([version, *row[1:]]))

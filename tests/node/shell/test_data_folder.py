@@ -13,7 +13,7 @@ from mayfly.node.shell.process_clock import kept_clock
 from simulation.cluster.memory_store import MemoryStore
 
 IDENTITY: Final = Identity("blue", 2, "two", "a1b2", 16, 3, "", True)
-MEMBERS: Final = KnownMembers(7, {1: ("one", "h:1"), 2: ("two", "h:2")}, {1: "c3d4"})
+MEMBERS: Final = KnownMembers(7, {1: ("one", "h:1"), 2: ("two", "h:2")}, {1: "c3d4"}, {2: 9})
 
 STORED: Final = {
     "store": b"a1b2",
@@ -22,7 +22,7 @@ STORED: Final = {
     "unproven": b"1",
     "identity": b'{"cluster":"blue","node":2,"name":"two","store":"a1b2","shards":16,"replication_factor":3,'
     b'"founded":"","joined":true}',
-    "members": b'{"version":7,"members":{"1":["one","h:1"],"2":["two","h:2"]},"stores":{"1":"c3d4"}}',
+    "members": b'{"version":7,"members":{"1":["one","h:1"],"2":["two","h:2"]},"stores":{"1":"c3d4"},"starts":{"2":9}}',
 }
 
 
@@ -67,6 +67,19 @@ def test_what_is_read_from_it() -> None:
     store.put_meta("identity", b"{}")
     with pytest.raises(MalformedIdentity):
         record.identity()
+
+
+def test_starts_before_are_known_as_far_as_every_version_that_counted_them_kept_them() -> None:
+    record = OwnRecord(MemoryStore())
+    assert record.earlier_starts() == ()
+    for starts in range(7, 200):
+        record.keep_starts(starts)
+    assert record.earlier_starts() == tuple(range(100, 200))
+    store = MemoryStore()
+    record = OwnRecord(store)
+    record.keep_starts(7)
+    store.put_meta("starts", b"9")
+    assert record.earlier_starts() == (9,), "an earlier version was started in between, perhaps more than once"
 
 
 def test_data_has_a_name_from_the_first_question_on() -> None:

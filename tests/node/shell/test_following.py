@@ -23,7 +23,8 @@ BOUND_S = 30
 class Store:
     """Notes what it is given; the first thing only when it may."""
 
-    def __init__(self) -> None:
+    def __init__(self, known: KnownMembers) -> None:
+        self._known = known
         self.noted: dict[str, bytes] = {}
         self.writing = threading.Event()
         self.may_write = threading.Event()
@@ -37,6 +38,9 @@ class Store:
         if self.errors:
             raise self.errors.pop(0)
         self.noted[key] = value
+
+    def get_meta(self, key: str) -> bytes | None:
+        return self._known.encode() if key == "members" else None
 
     @property
     def members(self) -> KnownMembers:
@@ -84,12 +88,15 @@ class Members:
 class Node:
     """What follows these; to be made in a loop."""
 
-    def __init__(self) -> None:
-        self.store, self.transport, self.members = Store(), Transport(), Members()
+    def __init__(self, starts: dict[int, int] | None = None) -> None:
+        """`starts` are known from before."""
+        self.store, self.transport, self.members = Store(KnownMembers(0, {}, {}, starts or {})), Transport(), Members()
+        self.starts: dict[int, int] = {}
         self.tasks = Tasks(asyncio.get_running_loop())
         engine = SimpleNamespace(
-            node_id=1, catalog=SimpleNamespace(members=self.members), membership=SimpleNamespace(removed=False)
-        )
+            node_id=1, catalog=SimpleNamespace(members=self.members),
+            membership=SimpleNamespace(removed=False, starts=self.starts),
+        )  # fmt: skip
         self.following = Following(
             cast(Any, engine), "node1", OwnRecord(cast(Any, self.store)), cast(Any, self.transport), Ending(Path()),
             self.tasks, lambda: None, 0,
@@ -127,6 +134,18 @@ def test_of_two_quick_changes_the_later_one_is_noted() -> None:
         assert store.members.version == 3
         assert sorted(store.members.members) == [1, 3]
         assert sorted(transport.told[-1]) == [1, 3]
+
+    asyncio.run(scenario())
+
+
+def test_starts_are_noted_and_no_earlier_ones_while_the_catalog_catches_up() -> None:
+    async def scenario() -> None:
+        node = Node({2: 70, 3: 71})
+        for starts, noted in (({}, {1: 0, 2: 70}), ({1: 60, 2: 61}, {1: 60, 2: 70}), ({2: 80}, {1: 60, 2: 80})):
+            node.starts.update(starts)
+            node.change([1, 2])
+            await node.done()
+            assert node.store.members.starts == noted
 
     asyncio.run(scenario())
 

@@ -56,7 +56,7 @@ def test_a_client_that_was_reset_before_it_was_accepted_is_dropped(
     async def test() -> None:
         settings = ListenerSettings("127.0.0.1")
         listener = AmqpListener(Broker(DirectCluster(), lambda: b"\0" * 16), lambda: None, settings)
-        await listener.start()
+        await listener.start_listening()
         # No turn of the loop between these.
         with socket.socket() as gone:
             gone.connect(("127.0.0.1", listener.port))

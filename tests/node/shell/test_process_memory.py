@@ -10,6 +10,7 @@ import pytest
 from mayfly.node.shell.process_memory import (
     BUSY_BYTES,
     FASTEST_BYTES_PER_S,
+    FREE_AT_END_BYTES,
     FreedMemory,
     MemoryWatch,
     available_bytes,
@@ -45,16 +46,41 @@ freed.look(BUSY_BYTES, 0)
 print(before - resident_kib())
 """
 
-# The memory of the first hash goes back by itself; from then on glibc keeps it.
+# The memory of the first hash goes back by itself; unless it is told otherwise, glibc keeps that of the next ones.
 HASHES = """
 from mayfly.node.catalog.passwords import make_password_hash
+from mayfly.node.shell.process_memory import share_one_heap, used_bytes
+
+share_one_heap()
+make_password_hash("secret", bytes(16))
+before = used_bytes()
+for _ in range(2):
+    make_password_hash("secret", bytes(16))
+print(used_bytes() - before)
+"""
+
+# After something large, glibc keeps twice as much at the end of the heap, unless it is told otherwise.
+AT_THE_END = """
+from mayfly.node.shell.process_memory import share_one_heap, used_bytes
+
+share_one_heap()
+b"x" * (16 << 20 | len(__name__))
+before = used_bytes()
+blocks = [b"x" * (400_000 | len(__name__)) for _ in range(75)]
+most = used_bytes()
+del blocks
+print(most - before, used_bytes() - before)
+"""
+
+QUIETLY = """
 from mayfly.node.shell.process_memory import FreedMemory, share_one_heap, used_bytes
 
 share_one_heap()
 freed = FreedMemory()
 told = [freed.look(0, used_bytes())]
-for _ in range(2):
-    make_password_hash("secret", bytes(16))
+blocks = [b"x" * 60_000 for _ in range(400)]
+kept = blocks[-1]
+del blocks
 before = used_bytes()
 told += [freed.look(0, used_bytes()), freed.look(0, used_bytes()), freed.look(0, used_bytes())]
 print(told, before - used_bytes())
@@ -68,8 +94,22 @@ def test_what_threads_have_freed_goes_back_to_the_system() -> None:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's")
-def test_what_logins_took_goes_back_without_a_busy_time() -> None:
+def test_what_logins_took_goes_back_at_once() -> None:
     done = subprocess.run([sys.executable, "-c", HASHES], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 2 * MIB
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's")
+def test_what_is_free_at_the_end_of_the_heap_goes_back_at_once() -> None:
+    done = subprocess.run([sys.executable, "-c", AT_THE_END], cwd=ROOT, capture_output=True, text=True, check=True)
+    most_bytes, left_bytes = map(int, done.stdout.split())
+    assert most_bytes > 24 * MIB
+    assert left_bytes < FREE_AT_END_BYTES + MIB
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's")
+def test_what_was_taken_for_a_moment_goes_back_without_a_busy_time() -> None:
+    done = subprocess.run([sys.executable, "-c", QUIETLY], cwd=ROOT, capture_output=True, text=True, check=True)
     told, _, given_back_bytes = done.stdout.rpartition(" ")
     assert told == "[False, True, False, False]"
     assert int(given_back_bytes) > 12 * MIB

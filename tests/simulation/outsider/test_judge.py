@@ -122,6 +122,31 @@ def test_t5_a_get_finds_what_is_there() -> None:
     assert "T5" in rules(made)
 
 
+def test_what_is_on_its_way_to_another_shard_may_be_late_and_not_to_be_had_yet_but_not_lost() -> None:
+    """Which queues move is kept on a way through lines."""
+    moving = history(moved=("timed", "plain"))
+    assert history_of(lines_of(moving)) == moving
+    made = one_death()
+    made.setting = replace(made.setting, moved=("timed",))
+    made.calls.append(called(GET, "timed", 2 * S + 500_000, outcome=EMPTY))
+    made.handed[0] = replace(made.handed[0], at_us=4 * S)
+    made.settles[0] = replace(made.settles[0], sent_us=4 * S + 1)
+    assert rules(made) == set()
+    moving.publishes.append(published(1, "plain", S))
+    assert rules(moving) == {"confirms"}
+
+
+def test_a_publish_that_comes_while_its_queue_is_being_declared_may_be_nowhere() -> None:
+    """A defect (`docs/simulator.md`). What comes later is in the queue."""
+    made = history()
+    made.publishes.append(published(1, "leased", 2 * S))
+    declare = replace(called(DECLARE, "leased", 2 * S - 500), answered_us=2 * S + 2_000)
+    made.calls += [called(DELETE, "leased", S), declare, called(GET, "leased", 2 * S + 100_000, outcome=EMPTY)]
+    assert rules(made) == set()
+    made.publishes[0] = published(1, "leased", 2 * S + 10_000)
+    assert rules(made) == {"linearizable"}
+
+
 def test_t7_and_s3_what_is_due_comes_soon() -> None:
     made = one_death()
     made.handed[0] = replace(made.handed[0], at_us=4 * S)

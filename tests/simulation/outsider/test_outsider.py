@@ -11,12 +11,13 @@ from dataclasses import replace
 
 import pytest
 
+from mayfly.node.broker import crossings
 from simulation.node.nodes import SimulatedNode
 from simulation.outsider.judging.history import history_of, lines_of
 from simulation.outsider.judging.judge import judge
 from simulation.outsider.run import OutsiderRun
-from simulation.outsider.scenario import draw_ages, draw_scenario
-from simulation.simulators import AGES, OUTSIDER
+from simulation.outsider.scenario import draw_ages, draw_moving, draw_scenario
+from simulation.simulators import AGES, MOVING, OUTSIDER
 
 SEEDS = 200
 CHUNK = 10
@@ -59,6 +60,21 @@ def test_it_notices_a_message_that_is_lost_or_changed() -> None:
     raise AssertionError("a run without a message that was handed to anybody")
 
 
+def test_clusters_whose_queues_move() -> None:
+    """And which they are is written down."""
+    for seed in (500_001, 500_002):
+        run = OutsiderRun(draw_moving(seed))
+        assert MOVING.kept(run).counts["moves"] > 3
+        assert judge(history_of(lines_of(run.history))) == run.judgement
+
+
+@pytest.mark.skipif(crossings.__file__.endswith(".so"), reason="a method of a compiled class stays what it is")
+def test_it_notices_a_channel_that_overtakes_itself_when_its_queue_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Publishers that do not wait for what they have on its way to the new shard."""
+    monkeypatch.setattr(crossings.Crossings, "uncrossed", lambda crossings, queues: [])
+    assert "order: hurried: message" in MOVING.failure_of(1)
+
+
 @pytest.mark.parametrize("seed", AGES_SEEDS)
 def test_clusters_for_months(seed: int) -> None:
     """A node alone, and three that crash and of which one has its clock stepped by months."""
@@ -83,5 +99,7 @@ def test_some_of_their_times_are_longer_than_31_bits_of_milliseconds() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(1, 1 + SEEDS, CHUNK))
 def test_clusters_keep_their_promises_from_outside(first: int) -> None:
+    """By both judges."""
     for seed in range(first, first + CHUNK):
-        OUTSIDER.kept(OutsiderRun(draw_scenario(seed)))
+        outcome = OUTSIDER.kept(OutsiderRun(draw_scenario(seed)))
+        assert (outcome.counts["judged twice"], outcome.counts["judges differ"]) == (1, 0)

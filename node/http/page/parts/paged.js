@@ -9,9 +9,8 @@ const SIZES = [25, 100, 500];
 
 export class PagedList {
   /** `columns` as of `Table`; `path()` is what to ask; `also` are further tools beside the search. */
-  constructor({ caption, columns, keyOf, path, sort, reverse = false, also = [], empty, hasSearch = true, onRows }) {
+  constructor({ caption, columns, keyOf, path, sort, reverse = false, also = [], empty, hasSearch = true }) {
     this.path = path;
-    this.onRows = onRows;
     this.query = { page: 1, page_size: 100, sort, sort_reverse: reverse, name: "" };
     this.table = new Table(caption, columns, keyOf, (by, isReverse) => {
       this.#ask({ sort: by, sort_reverse: isReverse, page: 1 });
@@ -59,7 +58,6 @@ export class PagedList {
       answer = await get(this.path(), this.query);
     }
     if (asked !== JSON.stringify([this.path(), this.query]) && this.query.page !== answer.page) return;
-    this.onRows?.(answer.items);
     this.table.update(answer.items);
     this.before.disabled = answer.page <= 1;
     this.after.disabled = answer.page >= answer.page_count;

@@ -179,7 +179,7 @@ class BrakeNotice {
 }
 
 function movingShown(queue) {
-  if (!queue.moving_to && !queue.left_behind) return "";
+  if (!queue.moving_to && !queue.left_behind && !queue.held_behind) return "";
   const to = queue.moving_to ? `moves to shard ${queue.moving_to} (${queue.move})` : "has moved";
-  return h("p", { class: "notice" }, `This queue ${to}; ${count(queue.left_behind)} messages have not followed yet, consumers hold ${count(queue.held_behind)} of them.`);
+  return h("p", { class: "notice" }, `This queue ${to}; ${count(queue.left_behind)} messages have not followed yet, consumers hold ${count(queue.held_behind)} more from there.`);
 }

@@ -15,12 +15,10 @@ let chosen = ""; // the vhost, for as long as the page is open
 
 export function queuesView({ refresh: again }) {
   const vhosts = new VhostChoice({ first: "All", value: chosen });
-  const rates = new Rates();
   const list = new PagedList({
-    caption: "Queues", columns: columns(rates), keyOf: (row) => row.id, sort: "name", also: [h("label", {}, "Virtual host", vhosts.element)],
+    caption: "Queues", columns: columns(), keyOf: (row) => row.id, sort: "name", also: [h("label", {}, "Virtual host", vhosts.element)],
     path: () => (vhosts.value === "" ? "/api/mayfly/queues" : at("/api/mayfly/queues", vhosts.value)),
     empty: "There are no such queues.",
-    onRows: (rows) => rates.take(rows),
   });
   vhosts.element.addEventListener("change", () => {
     chosen = vhosts.value;
@@ -54,7 +52,7 @@ function declareForm(into, done) {
   });
 }
 
-function columns(rates) {
+function columns() {
   return [
     { label: "Queue", sort: "name", head: true, show: queueLink },
     { label: "Ready", sort: "ready", number: true, show: ready },
@@ -63,9 +61,9 @@ function columns(rates) {
     { label: "Oldest", sort: "oldest_ready_age_ms", number: true, show: (row) => age(row.oldest_ready_age_ms) },
     { label: "Next deadline", sort: "next_deadline_in_ms", number: true, show: (row) => countdown(row.next_deadline_in_ms) },
     { label: "Lease", sort: "lease.remaining_ms", show: (row) => leaseBar(row.lease) },
-    { label: "In", number: true, show: (row) => rates.of(row, "enqueued") },
-    { label: "Out", number: true, show: (row) => rates.of(row, "delivered") },
-    { label: "Expired", number: true, show: (row) => rates.of(row, "expired") },
+    { label: "In", sort: "rates.enqueued", number: true, show: (row) => perSecond(row.rates?.enqueued) },
+    { label: "Out", sort: "rates.delivered", number: true, show: (row) => perSecond(row.rates?.delivered) },
+    { label: "Expired", sort: "rates.expired", number: true, show: (row) => perSecond(row.rates?.expired) },
     { label: "Consumers", sort: "consumers", number: true, show: (row) => counted(row.consumers) },
     { label: "Virtual host", sort: "vhost", show: (row) => row.vhost },
   ];
@@ -86,26 +84,4 @@ function ready(row) {
   return [h("span", { class: "late", title: "their deadline has passed" }, `${count(dead)} expired`), " / ", count(row.ready)];
 }
 
-/** What queues have counted since the answer before. */
-class Rates {
-  constructor() {
-    this.before = new Map();
-    this.now = new Map();
-  }
-
-  take(rows) {
-    const nowMs = performance.now();
-    for (const row of rows) {
-      const last = this.now.get(row.id);
-      if (last && nowMs - last.nowMs > 900) this.before.set(row.id, last);
-      if (!last || nowMs - last.nowMs > 900) this.now.set(row.id, { nowMs, row });
-    }
-  }
-
-  of(row, name) {
-    const [before, now] = [this.before.get(row.id), this.now.get(row.id)];
-    if (!before || now.row[name] === undefined || before.row[name] === undefined) return "";
-    const value = (Math.max(0, now.row[name] - before.row[name]) * 1000) / (now.nowMs - before.nowMs);
-    return figure(rate(value), value);
-  }
-}
+const perSecond = (value) => value !== undefined && figure(rate(value), value);

@@ -89,6 +89,16 @@ export function redriveSection(vhost, queue, done) {
     done();
   }
 
+  async function changeRate(now) {
+    const isDone = await ask({
+      title: "Change the rate", text: "From now on; what has moved stays where it is.", button: "Change", isGrave: false,
+      fields: [field({ name: "rate", label: "Messages a second", kind: "number", value: now || "", hint: "as fast as it goes" })],
+      act: (asked) => put(path, { rate: valuesOf(asked).rate ?? 0 }),
+    });
+    if (isDone) tell("The redrive has another rate.");
+    done();
+  }
+
   /** `of`: the queue, as the node has it. One in a node's memory, a stream, and what the user may not read have none. */
   async function refresh(of) {
     const isDurable = of.shard !== undefined && of.arguments?.["x-queue-type"] !== "stream";
@@ -108,6 +118,7 @@ export function redriveSection(vhost, queue, done) {
         redrive.state === "running"
           ? button("Pause", () => change(() => put(path, { state: "paused" }), "The redrive is paused."))
           : button("Resume", () => change(() => put(path, { state: "running" }), "The redrive goes on.")),
+        button("Change the rate", () => changeRate(redrive.rate)),
         button("Cancel", () => change(() => remove(path), "The redrive is cancelled."))));
   }
   return { element, refresh };

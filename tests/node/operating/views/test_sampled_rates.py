@@ -24,7 +24,7 @@ class FakeShard:
         self.looked = 0
 
     def do(self, queue: int, enqueued: int = 0, delivered: int = 0) -> None:
-        counts = self.did.setdefault(queue, [0, 0, 0])
+        counts = self.did.setdefault(queue, [0, 0, 0, 0])
         counts[0] += enqueued
         counts[1] += delivered
         self.mark += 1
@@ -55,7 +55,7 @@ class World:
             self.step()
 
     def rate(self, queue: int = Q) -> float | None:
-        found = self.rates.rate(self.now_ms, 1, queue, tuple(self.shard.did.get(queue, (0, 0, 0))))
+        found = self.rates.rate(self.now_ms, 1, queue, tuple(self.shard.did.get(queue, (0, 0, 0, 0))))
         return None if found is None else found[0]
 
 
@@ -96,17 +96,17 @@ def test_a_queue_that_is_new_or_did_nothing_before_counts_from_nothing() -> None
 def test_what_went_back_is_another_thing_and_before_a_whole_round_nothing_is_known() -> None:
     world = World()
     rates = SampledRates()
-    assert rates.rate(0, 1, Q, (1, 1, 1)) is None
+    assert rates.rate(0, 1, Q, (1, 1, 1, 1)) is None
     world.shard.do(Q, 100)
     world.seconds(20, enqueued=5)
-    world.shard.did[Q] = [3, 0, 0]
+    world.shard.did[Q] = [3, 0, 0, 0]
     assert world.rate() is None
 
 
 def test_a_step_looks_at_so_many_and_a_round_takes_as_many_steps_as_it_needs() -> None:
     world = World()
     for queue in range(3 * LOOKS_PER_STEP):
-        world.shard.did[queue] = [1, 0, 0]
+        world.shard.did[queue] = [1, 0, 0, 0]
     world.shard.mark += 1
     world.seconds(SPAN_MS // STEP_MS)
     before = world.shard.looked
