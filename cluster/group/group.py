@@ -179,6 +179,11 @@ class Group:
         return self.raw.vouched
 
     @property
+    def gave_up_more(self) -> bool:
+        """Whether a replica that this node has given up had more than there is here."""
+        return self.raw.is_behind_what_was_given_up
+
+    @property
     def committed(self) -> int:
         """The commit index."""
         return self.raw.committed

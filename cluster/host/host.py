@@ -124,14 +124,14 @@ class Host:
         self._hangs_beside_a_quick_one_after_ms = (
             settings.election_timeout_ms * HANGS_BESIDE_A_QUICK_ONE_AFTER_ELECTION_TIMEOUTS
         )
+        self._rebuilds: Rebuilds = Rebuilds(self.groups, self.leadership, self.send_notice)
         self._input: RaftInput = RaftInput(
-            settings.node, self.groups, self._heartbeats, self.disk, self._has_work, self._tell
+            settings.node, self.groups, self._heartbeats, self.disk, self._has_work, self._rebuilds.ask_anew, self._tell
         )
         self._outgoing: OutgoingFrames = OutgoingFrames(
             settings.node, self.peers, self.groups, self.liveness, self._heartbeats
         )
         self._feeding: Feeding = Feeding(settings.node, self.groups, self.sessions, parts.codec, self.send_notice)
-        self._rebuilds: Rebuilds = Rebuilds(self.groups, self.leadership, self.send_notice)
         self.cache: EntryCache = parts.cache
         self.commit_times: CommitTimes = CommitTimes()
         self.clock_refusals: int = 0

@@ -23,9 +23,11 @@ class RaftInput:
         heartbeats: GroupHeartbeats,
         disk: DiskWatch,
         has_work: Callable[[int], None],
+        ask_anew: Callable[[int, Group], None],
         tell: Callable[[str], None],
     ) -> None:
-        """`groups` may grow and shrink. `has_work(id)`: something is to be done for a group in the next pump."""
+        """`groups` may grow and shrink. `has_work(id)`: something is to be done for a group in the next pump;
+        `ask_anew(leader, group)`: all of the group is to be sent."""
         self.log_lost: str | None = None
         """Why this node must not go on: entries that it once stored are gone, its votes could lose them for all."""
         self._node = node
@@ -33,6 +35,7 @@ class RaftInput:
         self._heartbeats = heartbeats
         self._disk = disk
         self._has_work = has_work
+        self._ask_anew = ask_anew
         self._tell = tell
 
     def step(self, peer: int, id: int, message: RaftMessage, now_ms: int) -> None:
@@ -84,7 +87,12 @@ class RaftInput:
 
     def _not_taken(self, peer: int, id: int, error: Exception) -> None:
         if isinstance(error, LogLost):
-            self.log_lost = f"group {id}: {error}"
+            group = self._groups[id]
+            if group.gave_up_more:
+                # What the replica before this one had acknowledged came late, when this one was a member already.
+                self._ask_anew(peer, group)
+            else:
+                self.log_lost = f"group {id}: {error}"
         elif isinstance(error, CorruptEntry):
             raise error  # Of our own disk: we must not go on.
         else:

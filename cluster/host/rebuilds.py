@@ -1,6 +1,7 @@
 """Rebuilding damaged replicas, between hosts: who asks whom, and what a leader does about it (pure).
 
-What a damaged replica waits for, and why, is in `cluster.group.rebuilding`.
+What a damaged replica waits for, and why, is in `cluster.group.rebuilding`. A replica in place of one that was given up
+here is in the same need where its leader counts on what that one had.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,6 +33,11 @@ class Rebuilds:
                 for peer in peers:
                     if not group.intake.is_busy(peer, now_ms):
                         self._send(peer, notice_kinds.REBUILD, group.rebuild.request(group.id))
+
+    def ask_anew(self, leader: int, group: Group) -> None:
+        """A leader counts on what a replica had that was given up here: ask it not to."""
+        wanted = Rebuild("", group.vouched[1], group.term)
+        self._send(leader, notice_kinds.REBUILD, wanted.request(group.id))
 
     def asked(self, peer: int, id: int, wanted: Rebuild, now_ms: int) -> bool:
         """A peer asks: send it the group's state, or make way for a leader that can. False if the group has no replica

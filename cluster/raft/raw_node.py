@@ -282,6 +282,11 @@ class RawNode:
         """Term and index of the last entry that this node has, or has had before it gave its log up."""
         return self.raft.raft_log.vouched
 
+    @property
+    def is_behind_what_was_given_up(self) -> bool:
+        """Whether this node has had more, in a log that it gave up."""
+        return self.raft.raft_log.is_behind_what_was_given_up
+
     def term_at(self, index: int) -> int:
         """The term of the entry at an index. Raises `Compacted` or `Unavailable` where the log has none."""
         return self.raft.raft_log.term(index)

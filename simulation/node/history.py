@@ -212,6 +212,11 @@ class Attachment:
     attached_us: int
     released_us: int | None = None
     """When the client asked for the cancel or the connection died; None while it still holds."""
+    in_doubt: bool = False
+    """Whether it may be held although `released_us` says otherwise: its node's session with a shard ended, and the
+    queue moves between shards."""
+    latest_release_us: int | None = None
+    """When such a one was let go of by its client."""
 
 
 @dataclass(slots=True)

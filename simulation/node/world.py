@@ -127,6 +127,9 @@ class World:
         if attachment.released_us is None:
             attachment.released_us = self.queue.now_us
             self.cluster.trace.add("released", attachment.queue, attachment.holder)
+        elif attachment.in_doubt:
+            attachment.in_doubt = False
+            attachment.latest_release_us = self.queue.now_us
 
     def _session_ended(self, shard: int, node: int) -> None:
         """The cluster counts a node as lost: its consumers of that shard are detached, whatever it thinks."""
@@ -134,9 +137,10 @@ class World:
         self.cluster.trace.add("session over", shard, node)
         still: list[tuple[int, Attachment]] = []
         for pair in self._attached:
-            in_shard = self.probe.shard_of.get(pair[1].queue, -1) == shard or pair[1].queue in self.history.moved
-            if pair[0] == node and in_shard:
+            moves = pair[1].queue in self.history.moved
+            if pair[0] == node and (moves or self.probe.shard_of.get(pair[1].queue, -1) == shard):
                 self.released(pair[1])
+                pair[1].in_doubt = moves
             elif pair[1].released_us is None:
                 still.append(pair)
         self._attached = still

@@ -239,6 +239,14 @@ GROUP_BUGS = [
         "assert",
     ),
     Bug(
+        "takes a log that it gave up for one that was lost",
+        "cluster/host/raft_input.py",
+        "            if group.gave_up_more:\n",
+        "            if group.rebuild is not None:\n",
+        "tests/cluster/host/test_feeding.py::test_a_replica_that_came_again_is_sent_what_its_leader_thinks_it_has",
+        "assert",
+    ),
+    Bug(
         "goes on behind a hole",
         "cluster/group/feeds.py",
         "return cursor >= feed.base",

@@ -356,6 +356,19 @@ class TestLeases:
         made.removals = [Removal("plain", 39 * SECOND, None)]
         assert rules(made) == []
 
+    def test_l4_a_consumer_in_doubt_may_hold_its_queue_until_its_client_lets_go(self) -> None:
+        made = history()
+        made.present_at_end = ["leased", "plain"]
+        held = Attachment("leased", "h", 10 * SECOND, 10 * SECOND, released_us=40 * SECOND)
+        made.attachments = [held]
+        assert rules(made) == ["L4 late"]
+        held.in_doubt = True
+        assert rules(made) == []
+        held.in_doubt, held.latest_release_us = False, made.ended_us - SECOND // 10
+        assert rules(made) == []
+        held.latest_release_us = 41 * SECOND
+        assert rules(made) == ["L4 late"]
+
     def test_l4_a_lease_that_ran_out_is_ended(self) -> None:
         made = history()
         made.present_at_end = ["leased", "plain"]

@@ -79,8 +79,8 @@ def check_lingering(history: History, topology: RunTopology, tolerance: Toleranc
                 last_use_us = max(last_use_us, renewal.completed_us)
         for attachment in history.attachments:
             if attachment.queue == name:
-                in_use = in_use or attachment.released_us is None
-                last_use_us = max(last_use_us, attachment.released_us or 0)
+                in_use = in_use or attachment.released_us is None or attachment.in_doubt
+                last_use_us = max(last_use_us, attachment.latest_release_us or attachment.released_us or 0)
         longest_us = (
             expires_ms * 1_000 + expires_ms * tolerance.drift_ppm // 1_000 + tolerance.late_ms * 1_000
         )

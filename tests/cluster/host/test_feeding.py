@@ -8,7 +8,8 @@ import pytest
 from mayfly.cluster import notice_kinds
 from mayfly.cluster.group.sessions import KIND_FED, KIND_SESSION
 from mayfly.cluster.host.feeding import _FEED, _RESUME, KINDS, BadFeeding
-from mayfly.cluster.raft import MessageType
+from mayfly.cluster.host.frame import Frame
+from mayfly.cluster.raft import MessageType, RaftMessage
 from tests.cluster.host.changing import Changing
 from tests.cluster.host.three_hosts import LOST
 
@@ -254,6 +255,38 @@ def test_a_replica_that_came_again_and_goes_again_keeps_to_what_it_first_had() -
     for _ in range(3):
         cluster.step()
     assert cluster.stores[gone].load()[GROUP].snapshot == had.snapshot
+
+
+@pytest.mark.parametrize("entries", [1 << 40, 3])
+def test_a_replica_that_came_again_is_sent_what_its_leader_thinks_it_has(entries: int) -> None:
+    """A leader that heard late what the replica before it had waits for nothing before that to be sent again."""
+    cluster = placed(4, compact_entries=entries)
+    leader = cluster.leader(GROUP)
+    gone = next(id for id in cluster.plan[GROUP] if id != leader)
+    talk = Talk(cluster, without(cluster))
+    talk.over_steps(5)
+    cluster.run_until(lambda: talk.is_answered)
+    had = cluster.nodes[gone].host.groups[GROUP].raw
+    late = RaftMessage(MessageType.APP_RESP, leader, gone, had.term, index=had.last_index)
+    before = cluster.plan[GROUP]
+    cluster.plan[GROUP] = (leader, *(id for id in cluster.members if id not in (leader, gone)))
+    cluster.follow()
+    cluster.run_until(lambda: cluster.settled() and GROUP not in cluster.nodes[gone].host.groups)
+    cluster.plan[GROUP] = before
+    cluster.loses = lambda sender, to, message: to == gone
+    cluster.follow()
+    host = cluster.nodes[leader].host
+    cluster.run_until(lambda: gone in host.groups[GROUP].conf_state.learners)
+    assert host.groups[GROUP].leads and host.groups[GROUP].term == late.term
+    frame = Frame(cluster.now)
+    frame.raft.append((GROUP, late))
+    host.receive(gone, frame, cluster.now)
+    cluster.loses = lambda sender, to, message: False
+    cluster.run_until(lambda: cluster.nodes[gone].host.log_lost or cluster.settled(), 400)
+    assert cluster.nodes[gone].host.log_lost is None
+    talk.over_steps(3)
+    cluster.run_until(lambda: talk.is_answered)
+    cluster.run_until(lambda: cluster.nodes[gone].machines[GROUP].commands == talk.sent)
 
 
 def test_a_read_that_waits_at_a_replica_that_is_given_up_is_answered() -> None:
