@@ -4,10 +4,11 @@ A group's leader asks again after every step; nothing is remembered between two 
 another one stopped. The order of the steps is what keeps a group safe and available:
 
 1. Who is to have a replica and has none becomes a learner: it is sent the log, and counts for nothing.
-2. When all future voters have caught up, one joint change makes them voters and takes the vote from the others.
-   Until then the old voters stay: replicas are rebuilt elsewhere before any is given up.
-3. A leader that is not among the future voters stays a voter in that change, hands its lead to one that is, and the
-   next leader takes the vote from it.
+2. When those that do not vote yet have caught up, and a majority of the future voters has, one joint change makes them
+   voters and takes the vote from the others. Until then the old voters stay: replicas are rebuilt elsewhere before any
+   is given up. One that votes before and after the change and is not there holds nothing up: it is replaced next.
+3. A leader that is not among the future voters stays a voter in that change, hands its lead to one that is and has
+   caught up, and the next leader takes the vote from it.
 4. Who is to have no replica goes last, as a learner, and not before its clients are told by others
    (`cluster.host.feeding`).
 
@@ -78,12 +79,13 @@ def _towards(
     caught_up: Callable[[int], bool],
 ) -> Step:
     """Change who votes. Of those that vote no more the ones in `learning` stay as learners."""
-    if not all(node == leader or caught_up(node) for node in voters):
-        return None
+    there = [node for node in voters if node == leader or caught_up(node)]
     wanted = set(voters)
+    if not wanted - voting <= set(there) or 2 * len(there) <= len(voters):
+        return None
     if leader not in wanted:
         if wanted <= voting:
-            return HandOver(voters[0])
+            return HandOver(there[0])
         wanted.add(leader)
     changes = [ConfChangeSingle(ConfChangeType.ADD_NODE, node) for node in sorted(wanted - voting)]
     for node in sorted(voting - wanted):

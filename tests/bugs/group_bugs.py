@@ -239,6 +239,14 @@ GROUP_BUGS = [
         "assert",
     ),
     Bug(
+        "waits in a move for a voter that stays and is dead",
+        "cluster/host/membership_steps.py",
+        "    if not wanted - voting <= set(there) or 2 * len(there) <= len(voters):\n",
+        "    if len(there) < len(voters):\n",
+        "tests/cluster/host/test_members.py::test_a_voter_that_dies_holds_up_no_move_of_another_one",
+        "did not come true",
+    ),
+    Bug(
         "takes a log that it gave up for one that was lost",
         "cluster/host/raft_input.py",
         "            if group.gave_up_more:\n",

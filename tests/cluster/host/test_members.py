@@ -4,6 +4,8 @@ from functools import partial
 
 import pytest
 
+from mayfly.cluster.host.membership_steps import HandOver, next_step
+from mayfly.cluster.raft import ConfState
 from tests.cluster.host.changing import Changing
 from tests.cluster.host.three_hosts import LOST
 
@@ -79,6 +81,39 @@ def test_voters_are_not_given_up_before_the_new_ones_have_caught_up() -> None:
     assert leader.conf_state.learners == [4]
     cluster.cut = set()
     cluster.run_until(cluster.settled, 400)
+
+
+@pytest.mark.parametrize("dead", [1, 2])
+def test_a_voter_that_dies_holds_up_no_move_of_another_one(dead: int) -> None:
+    """It is replaced when that move is over: a group that waited for it would wait for ever."""
+    cluster = Changing(5, groups=2, everywhere=False)
+    cluster.run_until(cluster.settled)
+    first, second, moves = cluster.plan[1]
+    comes, later = (id for id in cluster.members if id not in cluster.plan[1])
+    dies, stays = (first, second) if dead == 1 else (second, first)
+    cluster.kill(dies)
+    for _ in range(30):
+        cluster.step()
+    cluster.plan[1] = (first, second, comes)
+    cluster.follow()
+
+    def voters() -> list[int]:
+        leader = cluster.leader(1)
+        return sorted(cluster.nodes[leader].host.groups[1].conf_state.voters) if leader else []
+
+    cluster.run_until(lambda: voters() == sorted((first, second, comes)))
+    cluster.plan[1] = (stays, comes, later)
+    cluster.follow()
+    cluster.run_until(lambda: voters() == sorted((stays, comes, later)))
+
+
+def test_a_lead_is_handed_to_one_that_is_there() -> None:
+    present = ConfState(voters=[1, 2, 3])
+    step = next_step(present, [2, 3], [2, 3], leader=1, caught_up=lambda node: node == 3)
+    assert step is None, "one of two is no majority"
+    present = ConfState(voters=[1, 2, 3, 4])
+    step = next_step(present, [2, 3, 4], [2, 3, 4], leader=1, caught_up=lambda node: node != 2)
+    assert step == HandOver(3)
 
 
 def test_leaders_stay_where_they_are_when_all_is_well() -> None:
