@@ -3,7 +3,7 @@
 A node without clients says that it is *quiet*: nobody there could notice that its catalog is some milliseconds behind.
 Before its first client is served it is waited for again, and has all that was answered before:
 
-    the first client comes -> SERVES to all connected peers, number n
+    the first client comes -> SERVES to all whose streams are open, number n
     a peer hears it        -> waits for this node from now on; HEARD n
     all have heard         -> a barrier: the catalog here gets all that was committed by now; then clients are served
 
@@ -75,8 +75,10 @@ class Quiet:
         self._last_client_ms = 0
         self._announced_ms = 0
         self._began_ms = 0
-        self._unheard: dict[int, None] = {}
-        """Peers that have not answered that this node serves."""
+        self._heard_by: dict[int, None] = {}
+        """Peers that have answered that this node serves."""
+        self._up: dict[int, None] = {}
+        """Nodes whose stream is open. One may be before the catalog here has it as a member."""
         self._asked_barrier = False
         self._waiting: list[Callable[[], None]] = []
         self._now_ms = 0
@@ -89,7 +91,7 @@ class Quiet:
 
     def has_told(self, peer: int) -> bool:
         """Whether a peer has answered that this node serves."""
-        return peer not in self._unheard
+        return peer in self._heard_by
 
     def serve(self, done: Callable[[], None]) -> None:
         """A client is there: `done()`, perhaps at once, when it may be served."""
@@ -106,12 +108,15 @@ class Quiet:
         self._began_ms = self._now_ms
         self._asked_barrier = False
         self._number = (self._number[0], self._number[1] + 1)
-        self._unheard = dict.fromkeys(self._port.peers())
+        self._heard_by = {}
         self._say_serves()
         self._look()
 
+    def _unheard(self) -> list[int]:
+        return [peer for peer in {**self._up, **dict.fromkeys(self._port.peers())} if peer not in self._heard_by]
+
     def _say_serves(self) -> None:
-        for peer in self._unheard:
+        for peer in self._unheard():
             self._say(peer, _SERVES)
 
     def _say(self, peer: int, kind: int) -> None:
@@ -122,7 +127,7 @@ class Quiet:
         if self.serves or self._is_quiet or self._asked_barrier:
             return
         late = self._now_ms - self._began_ms >= HEARD_WITHIN_MS
-        if late or not any(self._port.is_connected(peer) for peer in self._unheard):
+        if late or not any(map(self._port.is_connected, self._unheard())):
             self._asked_barrier = True
             number = self._number
 
@@ -147,8 +152,6 @@ class Quiet:
             if now_ms - self._announced_ms >= ANNOUNCE_EVERY_MS:
                 self._say_quiet()
             return
-        for peer in [peer for peer in self._unheard if peer not in self._port.peers()]:
-            del self._unheard[peer]
         self._say_serves()
         if not self.serves:
             self._look()
@@ -158,7 +161,6 @@ class Quiet:
             self._is_quiet = True
             self.serves = False
             self._number = (self._number[0], self._number[1] + 1)
-            self._unheard = {}
             self._say_quiet()
 
     def _say_quiet(self) -> None:
@@ -176,7 +178,7 @@ class Quiet:
         number = (incarnation, count)
         if kind == _HEARD:
             if number == self._number:
-                self._unheard.pop(peer, None)
+                self._heard_by[peer] = None
                 self._look()
             return
         if kind not in (_QUIET, _SERVES) or number < self._heard.get(peer, number):
@@ -191,14 +193,16 @@ class Quiet:
 
     def peer_up(self, peer: int) -> None:
         """The stream to a peer opened; what was said before may be lost."""
+        self._up[peer] = None
         self._quiet_peers.pop(peer, None)
         if self._is_quiet:
             self._say(peer, _QUIET)
         else:
-            self._unheard[peer] = None
+            self._heard_by.pop(peer, None)
             self._say(peer, _SERVES)
 
     def peer_down(self, peer: int) -> None:
         """The stream to a peer broke: it is waited for when it comes back, until it says again that it is quiet."""
+        self._up.pop(peer, None)
         self._quiet_peers.pop(peer, None)
         self._look()

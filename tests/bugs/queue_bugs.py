@@ -30,10 +30,19 @@ QUEUE_BUGS = [
     Bug(
         "serves its first client before the others have heard of it",
         "node/duties/quiet.py",
-        "        if late or not any(self._port.is_connected(peer) for peer in self._unheard):\n",
-        "        if late or self._unheard:\n",
+        "        if late or not any(map(self._port.is_connected, self._unheard())):\n",
+        "        if late or self._unheard():\n",
         "tests/node/duties/test_quiet.py::test_who_is_served_has_all_that_was_answered",
         "serves",
+    ),
+    Bug(
+        "tells members alone that it serves clients",
+        "node/duties/quiet.py",
+        "for peer in {**self._up, **dict.fromkeys(self._port.peers())} if",
+        "for peer in self._port.peers() if",
+        "tests/node/duties/test_quiet.py::"
+        "test_one_whose_stream_is_open_before_it_is_a_member_hears_that_clients_are_served",
+        "IndexError",
     ),
     Bug(
         "serves its first client with an old catalog",

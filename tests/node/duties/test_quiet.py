@@ -142,3 +142,32 @@ def test_who_is_served_has_all_that_was_answered(first_seed: int) -> None:
         without_all += network.answered_without_all
     assert served > 500
     assert without_all > 50, "changes were answered that a quiet node had not applied"
+
+
+def test_one_whose_stream_is_open_before_it_is_a_member_hears_that_clients_are_served() -> None:
+    """It was told that there are none when the stream opened, and would not wait for this node else."""
+    members = [2]
+    told: list[tuple[int, bytes]] = []
+    port = QuietPort(
+        lambda: members, lambda peer: peer in members, lambda peer, kind, data: told.append((peer, data)),
+        lambda peer, kind, data: None, lambda done: done(None), lambda: True,
+    )  # fmt: skip
+    quiet = Quiet(port, 1, lambda: None)
+    other = Quiet(port, 2, lambda: None)
+    quiet.peer_up(3)
+    other.notice(1, told.pop()[1])
+    assert other.peer_is_quiet(1) and not told
+    quiet.serve(lambda: None)
+    words = [data for peer, data in told if peer == 3]
+    other.notice(1, words[-1])
+    assert not other.peer_is_quiet(1)
+    assert not quiet.has_told(3)
+    quiet.notice(3, told[-1][1])
+    assert quiet.has_told(3)
+    quiet.peer_down(3)
+    told.clear()
+    quiet.tick(1)
+    assert {peer for peer, _ in told} == {2}
+    members.append(3)
+    quiet.peer_up(3)
+    assert told[-1][0] == 3 and not quiet.has_told(3)
