@@ -88,7 +88,7 @@ def test_a_voter_that_dies_holds_up_no_move_of_another_one(dead: int) -> None:
     """It is replaced when that move is over: a group that waited for it would wait for ever."""
     cluster = Changing(5, groups=2, everywhere=False)
     cluster.run_until(cluster.settled)
-    first, second, moves = cluster.plan[1]
+    first, second, _ = cluster.plan[1]
     comes, later = (id for id in cluster.members if id not in cluster.plan[1])
     dies, stays = (first, second) if dead == 1 else (second, first)
     cluster.kill(dies)
