@@ -11,11 +11,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from mayfly.cluster.limits import KIB
 from mayfly.cluster.log.batch import DiskFailed, DiskFull, StoreDamaged, StoreRefused
 from mayfly.cluster.log.write_ahead_format import FILE_HEADER_BYTES, file_header, file_salt, is_clear
 from mayfly.cluster.store.folder import OUT_OF_ROOM, sync_folder
 
 FILE_NAMES: Final = ("ahead-1", "ahead-2")
+
+CREATED_AT_ONCE_BYTES: Final = 16 * KIB
+"""The system keeps a file's pages in the pieces in which they were first written, and counts a piece as written
+whenever a part of it is: in what it says of a process, and in what may be dirty before writers have to wait."""
 
 _DRAFT: Final = ".new"
 
@@ -154,7 +159,11 @@ def _create(path: Path, segment_bytes: int) -> None:
         try:
             _write(file.fileno(), file_header(segment_bytes, random.SystemRandom().getrandbits(64)), 0)
             # Blocks that were written once need no change of the file system's own records when they are synced.
-            _write(file.fileno(), bytes(segment_bytes - FILE_HEADER_BYTES), FILE_HEADER_BYTES)
+            start = FILE_HEADER_BYTES
+            while start < segment_bytes:
+                end = min(start - start % CREATED_AT_ONCE_BYTES + CREATED_AT_ONCE_BYTES, segment_bytes)
+                _write(file.fileno(), bytes(end - start), start)
+                start = end
             os.fsync(file.fileno())
         except OSError:
             with suppress(OSError):

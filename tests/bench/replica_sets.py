@@ -9,11 +9,15 @@ Real nodes, of the installed package (`--source`: of this tree, uncompiled), 16 
 there are one publisher to all of these queues, with confirms, and one consumer of all of them, with acknowledgements.
 Per message, of all nodes together:
 
-    written    bytes that they have caused to be written to disk (`write_bytes` of /proc/PID/io): pages, not payloads
+    written    bytes that they have caused to be written to disk (`write_bytes` of /proc/PID/io): pages, not payloads,
+               and all of a piece in which the system keeps several pages
+    disk       bytes that the disk was given, by whomever (/proc/diskstats): for a machine where nobody else writes
+    syncs      writes of their logs, each of all that a node had to write
     received   bytes that came on their TCP connections, from clients and from each other (`ss`, without headers)
     entries    entries of all logs
     segments   TCP segments with data that came: how well what is sent is gathered
-    CPU        user and system time (/proc/PID/stat), less what the same nodes use when idle for as long
+    CPU        user and system time (/proc/PID/stat), less what the same nodes use when idle for as long; then what of
+               it is of their event loops, idle time included
 
 `processes` is one `mayfly node --processes N`, with one replica of each shard. A declare is one of a durable queue,
 through one connection. Idle is a percentage of a core, for each node.
@@ -48,6 +52,7 @@ WARM_UP: Final = 1_600
 PREFETCH: Final = 200
 DECLARES: Final = 2_000
 IDLE_S: Final = 20.0
+SECTOR_BYTES: Final = 512
 DELIVER: Final = bytes((0, 60, 0, 60))
 RECEIVED: Final = re.compile(r" bytes_received:(\d+)")
 SEGMENTS: Final = re.compile(r" data_segs_in:(\d+)")
@@ -60,9 +65,12 @@ class Counts:
 
     def __init__(self, cluster: Cluster) -> None:
         self.written = sum(_written(pid) for pid in cluster.pids)
+        self.disk = _disk_written()
         self.received, self.segments = _received(cluster.pids)
+        self.syncs = sum(cluster.metric("mayfly_log_sync_seconds_count"))
         self.entries = _entries(cluster)
         self.cpu_s = cluster.cpu_s()
+        self.loops_s = sum(_loop_cpu_s(pid) for pid in cluster.pids)
         self.at_s = time.monotonic()
 
 
@@ -71,6 +79,23 @@ def _written(pid: int) -> int:
         if line.startswith("write_bytes:"):
             return int(line.split()[1])
     raise AssertionError(f"no write_bytes of process {pid}")
+
+
+def _disk_written() -> int:
+    """Of the disk that has the nodes' data; 0 where the system does not say."""
+    device = os.stat(tempfile.gettempdir()).st_dev
+    place = [str(os.major(device)), str(os.minor(device))]
+    for line in Path("/proc/diskstats").read_text().splitlines():
+        figures = line.split()
+        if figures[:2] == place:
+            return SECTOR_BYTES * int(figures[9])
+    return 0
+
+
+def _loop_cpu_s(pid: int) -> float:
+    """CPU of a process's first thread, which runs its event loop."""
+    figures = Path(f"/proc/{pid}/task/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(figures[11]) + int(figures[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _entries(cluster: Cluster) -> int:
@@ -176,6 +201,7 @@ def processes(count: int, source: bool) -> Iterator[Cluster]:
             wait_until(lambda: all(answers(port, "/health/ready") for port in http), "all processes serve", START_S)
             until_spread(http)
             children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            children = children if count > 1 else [str(process.pid)]  # One alone is started by nobody.
             uris = [f"amqp://guest:guest@127.0.0.1:{BASE_PORT}/%2f"] * count
             yield Cluster("MayflyMQ", uris, [int(pid) for pid in children], http)
 
@@ -204,9 +230,12 @@ def measure_messages(cluster: Cluster, count: int, rate: float) -> None:
     print(
         f"{len(cluster.pids)} nodes, groups {groups_of(cluster)}: per message"
         f" written {(after.written - before.written) / count:.0f} B,"
+        f" disk {(after.disk - before.disk) / count:.0f} B,"
+        f" syncs {(after.syncs - before.syncs) / count:.4f},"
         f" received {(after.received - before.received) / count:.0f} B,"
         f" entries {(after.entries - before.entries) / count:.3f},"
-        f" segments {(after.segments - before.segments) / count:.3f}, CPU {cpu_us:.1f} us;"
+        f" segments {(after.segments - before.segments) / count:.3f}, CPU {cpu_us:.1f} us,"
+        f" loops {(after.loops_s - before.loops_s) / count * 1e6:.1f} us;"
         f" {count / taken_s:.0f}/s, load average {os.getloadavg()[0]:.1f}",
         flush=True,
     )

@@ -66,6 +66,24 @@ def test_it_holds_what_memory_holds_through_reopenings_and_kills(
         store.close()
 
 
+def test_its_files_are_first_written_in_small_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the system counts as written with each append is the whole piece that the append is in."""
+    pieces: list[tuple[int, int]] = []
+    pwrite = os.pwrite
+
+    def noted(descriptor: int, data: bytes, start: int) -> int:
+        pieces.append((start, start + len(data)))
+        return pwrite(descriptor, data, start)
+
+    monkeypatch.setattr(os, "pwrite", noted)
+    path = tmp_path / "ahead"
+    write_ahead_files._create(path, MIB)
+    at_once = write_ahead_files.CREATED_AT_ONCE_BYTES
+    assert [start for start, _ in pieces] == [0, *[end for _, end in pieces[:-1]]], "one behind the other"
+    assert path.stat().st_size == pieces[-1][1] == MIB
+    assert all(start // at_once == (end - 1) // at_once for start, end in pieces), "none is in two"
+
+
 def test_a_log_of_the_older_layout_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     opened(tmp_path).close()
     set_format(tmp_path, b"mayfly log 2")
