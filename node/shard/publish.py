@@ -415,10 +415,11 @@ def apply_guarded(state: State, position: int, end: int, results: list[object]) 
     refused: list[int] = []
     nowhere: list[int] = []
     number = 0
+    taken = 1
     while number < count:
-        after, taken = _take_some(state, position, end, count - number)
         if taken:
-            position = after
+            # From the first that is to be offered on all go one by one: its queue is likely to be that of the others.
+            position, taken = _take_some(state, position, end, count - number)
             number += taken
             continue
         if position < end and data[position] == CHANGE_SCHEDULED:
@@ -428,20 +429,24 @@ def apply_guarded(state: State, position: int, end: int, results: list[object]) 
         elif position < end and data[position] in _PUBLISHES:
             one = OnePublish(state, position, end)
             position = one.stop
-            if is_nowhere(state, one):
-                nowhere.append(number)
-            if not _offer_all(state, one):
+            is_here = False
+            is_taken = True
+            for queue_id in one.queue_ids:
+                queue = state.queues.get(queue_id)
+                if queue is None:
+                    state.missing_targets += 1
+                    continue
+                is_here = True
+                is_taken = _offer(state, queue, one) and is_taken
+            if not is_taken:
                 refused.append(number)
+            elif not is_here:
+                nowhere.append(number)
         else:
             raise ShardError(f"PUBLISH {number} of {count} expected at {position}")
         number += 1
     results.append(Published(refused, nowhere))
     return position
-
-
-def is_nowhere(state: State, one: OnePublish) -> bool:
-    """Whether a publish comes to no queue: before they are here, or after they are gone."""
-    return state.queues.keys().isdisjoint(one.queue_ids)
 
 
 def _take_some(state: State, position: int, end: int, most: int) -> tuple[int, int]:
@@ -493,18 +498,6 @@ def _take_some(state: State, position: int, end: int, most: int) -> tuple[int, i
         state.touch(queue)
         state.count_run(queue, queue.ready, messages, body_bytes, timed)
     return position, messages
-
-
-def _offer_all(state: State, one: OnePublish) -> bool:
-    """Put the content into all of its queues that are here; False if one refuses it."""
-    taken = True
-    for queue_id in one.queue_ids:
-        queue = state.queues.get(queue_id)
-        if queue is None:
-            state.missing_targets += 1
-        else:
-            taken = _offer(state, queue, one) and taken
-    return taken
 
 
 def _offer(state: State, queue: Queue, one: OnePublish) -> bool:

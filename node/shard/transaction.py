@@ -18,7 +18,7 @@ from mayfly.node.shard.delivery import has_room_for
 from mayfly.node.shard.errors import ShardError
 from mayfly.node.shard.holders import find
 from mayfly.node.shard.packing import unpack_numbers
-from mayfly.node.shard.publish import OnePublish, apply_publish_later, apply_publishes, is_nowhere
+from mayfly.node.shard.publish import OnePublish, apply_publish_later, apply_publishes
 from mayfly.node.shard.results import FULL, NOT_HELD, Applied, Refused
 from mayfly.node.shard.settle import apply_settle
 from mayfly.node.shard.state import State
@@ -44,7 +44,7 @@ def apply_transaction(state: State, session: tuple[int, int], position: int, end
         one = OnePublish(state, settles_at, stop)
         settles_at = one.stop
         _ask(state, one, asked)
-        if is_nowhere(state, one):
+        if state.queues.keys().isdisjoint(one.queue_ids):
             nowhere.append(number)
     after = settles_at
     is_held = True

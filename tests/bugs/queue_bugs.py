@@ -759,8 +759,8 @@ QUEUE_BUGS = [
     Bug(
         "takes the way to a queue that has moved for nothing",
         "node/shard/publish.py",
-        "    return state.queues.keys().isdisjoint(one.queue_ids)\n",
-        "    return all(id not in state.queues or state.queues[id].has_left for id in one.queue_ids)\n",
+        "                is_here = True\n",
+        "                is_here = not queue.has_left\n",
         "tests/node/shard/test_nowhere.py::test_a_queue_that_has_moved_is_a_way_to_where_it_is",
         "assert",
     ),

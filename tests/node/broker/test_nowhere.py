@@ -138,7 +138,7 @@ def test_s2_what_says_when_it_is_due_comes_back_at_once(world: Any, confirming: 
 
 def test_s1_so_does_what_is_to_wait_for_an_exchange_that_is_being_declared(world: Any, confirming: Any) -> None:
     """S1: the queue in which it is to wait is not there yet."""
-    arguments = {"x-delayed-type": "direct"}
+    arguments: Any = {"x-delayed-type": "direct"}
     confirming.call(
         1, commands.Exchange.Declare(exchange="d", exchange_type="x-delayed-message", durable=True, arguments=arguments)
     )
@@ -164,7 +164,8 @@ def test_a_transaction_returns_it_before_its_commit_is_answered(world: Any, clie
     client.take()
     client.send(1, commands.Tx.Commit())
     *returned, done = client.take(1)
-    assert sorted(shown(returned)) == [b"0", b"2", b"3", b"4"] and isinstance(done, commands.Tx.CommitOk)
+    assert sorted(each.body for each in returned) == [b"0", b"2", b"3", b"4"]
+    assert isinstance(done, commands.Tx.CommitOk)
     create(world, "c")
     client.publish(1, "", b"5", exchange="amq.fanout", mandatory=True)
     client.send(1, commands.Tx.Commit())
