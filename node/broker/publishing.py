@@ -22,16 +22,11 @@ from mayfly.node.broker.confirms import Confirms, PublishGroup
 from mayfly.node.broker.direct_replies import REPLY_TO_OCTETS, is_address_in
 from mayfly.node.broker.due_times import due_of, encode_content, is_delayed
 from mayfly.node.broker.large_publishes import LargePublishes, TurnStep
+from mayfly.node.broker.mandatory import MandatoryPart, MandatoryPublish
 from mayfly.node.broker.meanings import CHANGE, COPIES, KEPT_APART, STREAM_TTL, meanings_of
 from mayfly.node.broker.operation import AmqpError, Request, Steps, as_error
 from mayfly.node.broker.routes import Route, Routes, Target, copies_of
-from mayfly.node.broker.schedule_changes import (
-    CANCELLED,
-    RunChanges,
-    ScheduleChange,
-    digest_to_change,
-    refused_in_transaction,
-)
+from mayfly.node.broker.schedule_changes import CANCELLED, digest_to_change, refused_in_transaction
 from mayfly.node.broker.stream_ttls import NO_FLOOR, RefusedTtl, with_ttl
 from mayfly.node.broker.stream_ttls import stream_ttl_ms as stream_ttl_ms_of
 from mayfly.node.broker.traffic import ChannelTraffic
@@ -73,10 +68,18 @@ class PublishRun:
         self.offsets: list[int] = []
         # Whether a queue may refuse some of them.
         self.guarded: bool = False
-        # Those that change what waits instead of being stored; None if none does.
-        self.changes: RunChanges | None = None
+        # Whether one must not be refused, as nobody could be told.
+        self.is_taken_whole: bool = False
+        # Those that are mandatory; None if none is.
+        self.mandatory: MandatoryPart | None = None
         self.in_pieces: bool = False
         """Whether it is one message, whose body is so large that it goes in pieces."""
+
+    def add_mandatory(self, publish: MandatoryPublish) -> None:
+        """The last of its publishes is one."""
+        if self.mandatory is None:
+            self.mandatory = MandatoryPart()
+        self.mandatory.add(len(self.offsets) - 1, publish)
 
     def send(self, done: OnDone | None) -> None:
         """Give the run to its shard."""
@@ -84,8 +87,6 @@ class PublishRun:
             guard = encode_guard(len(self.offsets))
             self.parts.insert(0, guard)
             self.size_bytes += len(guard)
-        if self.changes is not None:
-            done = partial(self.changes.answered, done)
         if self.in_pieces:
             self.handle.publish_in_pieces(self.parts, self.size_bytes, done)
         else:
@@ -196,17 +197,18 @@ class Publisher:
         try:
             while position < count:
                 content = contents[position]
+                flag = flags[position]
                 route = known.get(content.exchange_and_key)
                 header = content.header
                 if (
                     route is None
                     or route.only is None
                     or waits
-                    or flags[position] & IMMEDIATE
+                    or flag & IMMEDIATE
                     or header[FLAGS_AT] & _WITH_CARE
                     or header[FLAGS_AT + 1] & USER_ID
                 ):
-                    if not self._publish_with_care(content, flags[position], position, route, runs, fresh):
+                    if not self._publish_with_care(content, flag, position, route, runs, fresh):
                         break
                     position += 1
                     continue
@@ -219,6 +221,8 @@ class Publisher:
                     run.parts, target.queue_ids, NO_TTL, content.exchange_and_key, header, content.body
                 )
                 run.offsets.append(position)
+                if flag & MANDATORY:
+                    run.add_mandatory(MandatoryPublish(content, 1))
                 routed += len(target.queue_ids)
                 if watches:
                     self._watched(watches, content, target.queue_ids)
@@ -329,13 +333,17 @@ class Publisher:
         elif not route.targets:
             self.send_returns([content])
         recurs = due is not None and due[0] in (RECURRING, RECURRING_ONE)
+        mandatory = MandatoryPublish(content, len(route.targets)) if flags & MANDATORY else None
         for target in () if self.transaction is not None else route.targets:
             self._traffic.node.routed += len(target.queue_ids)
             run = _run_to(target, runs)
             # Its queue may be on its way, and refuse what recurs (RULES S6). Without confirms nobody could be told.
             run.guarded = run.guarded or target.guarded or (recurs and self.confirms is not None)
+            run.is_taken_whole = run.is_taken_whole or (recurs and self.confirms is None)
             run.size_bytes += encode_content(run.parts, target.queue_ids, ttl_ms, stored, due, stream_ttl_ms)
             run.offsets.append(position)
+            if mandatory is not None:
+                run.add_mandatory(mandatory)
         return True
 
     def _refuse(self, text: str, position: int) -> bool:
@@ -385,17 +393,16 @@ class Publisher:
         if self.transaction is not None:
             raise refused_in_transaction()
         targets = [target for target in route.targets if target.schedules]
-        change = ScheduleChange(content if mandatory else None, len(targets))
+        change = MandatoryPublish(content, len(targets))
         for target in targets:
             run = _run_to(target, runs)
-            if run.changes is None:
-                run.changes = RunChanges(self.send_returns)
-            run.changes.add(len(run.offsets), change)
             run.guarded = True
             command = encode_change_scheduled(target.queue_ids, digest, due or CANCELLED)
             run.parts.append(command)
             run.size_bytes += len(command)
             run.offsets.append(position)
+            if mandatory:
+                run.add_mandatory(change)
 
     def _stored(self, content: Content) -> Content:
         """The message as its queues keep it."""
@@ -424,10 +431,10 @@ class Publisher:
                 self._cluster.reply(address, content)
 
     def send_returns(self, contents: list[Content]) -> None:
-        """Tell the client what was mandatory and had no route."""
+        """Tell the client what was mandatory and came to no queue."""
         channel = self.channel
         self._traffic.return_(len(contents))
-        if not channel.open:
+        if not contents or not channel.open:
             return  # Another one may have its number now.
         for content in contents:
             self._client.output.send_return(channel.channel_id, 312, "NO_ROUTE", content)
@@ -517,10 +524,19 @@ class Publisher:
         return True
 
     def _give(self, run: PublishRun, done: OnDone | None, large: bool) -> None:
+        if run.mandatory is not None and (run.guarded or not run.is_taken_whole):
+            run.guarded = True
+            done = partial(self._answered, run.mandatory, done)
         if large:
             self.large_runs.append(LargeRun(run, done, self._cluster.catalog.queues_moved))
         else:
             run.send(done)
+
+    def _answered(self, mandatory: MandatoryPart, done: OnDone | None, result: object) -> None:
+        """A shard's answer to a run; `done` is told it behind the returns that follow from it."""
+        self.send_returns(mandatory.answered(result))
+        if done is not None:
+            done(result)
 
     def _whole_run_done(self, first: int, last: int, result: object) -> None:
         confirms = self.confirms

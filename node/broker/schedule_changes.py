@@ -6,17 +6,14 @@ queue that the message goes to allows schedules, as those headers do.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from mayfly.node.amqp.content import Content
 from mayfly.node.amqp.errors import PRECONDITION_FAILED
 from mayfly.node.amqp.field_table import LONG_STRING, VOID, to_python
-from mayfly.node.broker.cluster_facade import OnDone
 from mayfly.node.broker.operation import AmqpError
 from mayfly.node.shard.commands import CANCEL
 from mayfly.node.shard.message_id import digest_of
-from mayfly.node.shard.results import Published
 
 SCHEDULE_CANCEL: Final = "x-schedule-cancel"
 CANCELLED: Final = (CANCEL, 0)
@@ -43,45 +40,8 @@ def digest_to_change(content: Content) -> bytes:
 
 
 def refused_in_transaction() -> AmqpError:
-    """A commit can't be told that nothing was waiting."""
+    """A shard takes a transaction as a whole or not at all, and refuses a change alone."""
     return AmqpError(
         PRECONDITION_FAILED,
         f"invalid message: {SCHEDULE_CANCEL} can be no part of a transaction: another channel is for it",
     )
-
-
-class ScheduleChange:
-    """One such publish, which may go to queues of several shards."""
-
-    def __init__(self, content: Content | None, shards: int) -> None:
-        """``content`` is returned to the client if nothing waits anywhere under the id; None: it is not mandatory."""
-        self.content: Content | None = content
-        self.open_shards: int = shards
-        self.is_nowhere: bool = True
-        """Whether no shard has said yet that something waited there, or that it can't tell."""
-
-
-class RunChanges:
-    """Those of one run."""
-
-    def __init__(self, send_returns: Callable[[list[Content]], None]) -> None:
-        self._send_returns = send_returns
-        self._changes: list[tuple[int, ScheduleChange]] = []
-
-    def add(self, place: int, change: ScheduleChange) -> None:
-        """The publish at this place in the run is one."""
-        self._changes.append((place, change))
-
-    def answered(self, done: OnDone | None, result: object) -> None:
-        """The shard's answer to the run; ``done`` is told it behind the returns that follow from it."""
-        returns: list[Content] = []
-        not_waiting = set(result.not_waiting) if isinstance(result, Published) else set()
-        for place, change in self._changes:
-            change.open_shards -= 1
-            change.is_nowhere = change.is_nowhere and place in not_waiting
-            if change.open_shards == 0 and change.is_nowhere and change.content is not None:
-                returns.append(change.content)
-        if returns:
-            self._send_returns(returns)
-        if done is not None:
-            done(result)

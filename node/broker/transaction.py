@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from mayfly.node.amqp.content import Content
 from mayfly.node.broker.due_times import encode_content
+from mayfly.node.broker.mandatory import MandatoryPart, MandatoryPublish
 from mayfly.node.broker.operation import AmqpError
 from mayfly.node.broker.unacknowledged import DeliveryHolder, Settlement, Unacknowledged, UnknownTag
 from mayfly.node.limits import (
@@ -87,6 +88,7 @@ class Transaction:
         self._waiting: list[WaitingPublish] = []
         # By shard, since `route`: how many publishes, and their commands.
         self._publishes: dict[int, tuple[int, list[bytes]]] = {}
+        self._mandatory: dict[int, MandatoryPart] = {}
         self.routed: int = 0
         """Queues that its messages were routed to, each counted for each message."""
         self._settled: list[tuple[int, list[int]]] = []
@@ -186,13 +188,21 @@ class Transaction:
             if not by_shard and waiting.returned is not None:
                 returned.append(waiting.returned)
             content = waiting.content
+            mandatory = None if waiting.returned is None else MandatoryPublish(waiting.returned, len(by_shard))
             for shard_id, queue_ids in by_shard.items():
                 self.routed += len(queue_ids)
                 count, parts = self._publishes.get(shard_id, (0, []))
                 encode_content(parts, queue_ids, waiting.ttl_ms, content, waiting.due, waiting.stream_ttl_ms)
                 self._publishes[shard_id] = (count + 1, parts)
+                if mandatory is not None:
+                    self._mandatory.setdefault(shard_id, MandatoryPart()).add(count, mandatory)
         self._waiting.clear()
         return returned
+
+    def answered(self, shard_id: int, result: object) -> list[Content]:
+        """What must be returned to the client now that a shard has done its part: it came to no queue."""
+        mandatory = self._mandatory.pop(shard_id, None)
+        return [] if mandatory is None else mandatory.answered(result)
 
     def _count_shards(self, routed: list[dict[int, list[int]]]) -> None:
         """Each shard gets a copy of the message: queues that were declared anew may be in more of them."""

@@ -279,7 +279,7 @@ def encode_publish_kept(
 def encode_change_scheduled(queue_ids: Sequence[int], digest: bytes, due: tuple[int, int]) -> bytes:
     """CHANGE_SCHEDULED: what waits in these queues of the shard under the id with this digest (`node.shard.message_id`)
     is cancelled (CANCEL, 0), or is due at another time: AFTER or AT, and ms (RULES S4). It stands among the publishes
-    behind a PUBLISH_GUARDED and is one of them; its Published says where nothing was waiting. From feature level
+    behind a PUBLISH_GUARDED and is one of them; its Published says for which nothing was waiting. From feature level
     LEVEL_SCHEDULES on."""
     form, due_ms = due
     head = CHANGE_HEAD.pack(CHANGE_SCHEDULED, form, len(queue_ids) - 1, queue_ids[0], due_ms, digest)
@@ -295,8 +295,8 @@ def targets_at(data: bytes, position: int) -> int:
 
 
 def encode_guard(count: int) -> bytes:
-    """PUBLISH_GUARDED: before ``count`` publishes, of whatever kind, that full queues may refuse, or mirrors, and
-    CHANGE_SCHEDULEDs. Answers Published for all of them.
+    """PUBLISH_GUARDED: before ``count`` publishes, of whatever kind, that full queues may refuse, or mirrors, or that
+    are mandatory, and CHANGE_SCHEDULEDs. Answers Published for all of them.
 
     Without it nothing can be refused, since nobody would hear of it: a mirror makes no command of it (RULES J4).
     """

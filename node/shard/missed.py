@@ -81,6 +81,8 @@ class _Answers:
         self._session = session
         self._got: dict[tuple[int, int], Iterator[int]] = {}
         """By queue and holder of basic.get, the delivery ids that were not told, in order."""
+        self._made: set[int] = set()
+        """Queues that are here by one of the commands at the latest."""
 
     def of_batch(self, data: bytes) -> list[object]:
         """The answers to the commands in a batch that answer."""
@@ -105,6 +107,8 @@ class _Answers:
         if kind in (commands.CREATE_QUEUE, commands.TOUCH_QUEUE):
             head = commands.SETTINGS_HEAD if kind == commands.CREATE_QUEUE else commands.QUEUE_HEAD
             queue = self._now.queues.get(head.unpack_from(data, position)[-1])
+            if queue is not None and kind == commands.CREATE_QUEUE:
+                self._made.add(queue.queue_id)
             return UNKNOWN if queue is None or queue.has_left else counts(queue, False)
         if kind == commands.PUBLISH_GUARDED:
             _, count = commands.LIST_HEAD.unpack_from(data, position)
@@ -132,19 +136,21 @@ class _Answers:
         return GetResult(holder.held[delivery_id], delivery_id, self._now.queues[queue_id].ready_count(), False)
 
     def _all_taken(self, data: bytes, position: int, count: int) -> bool:
-        """Whether so many PUBLISHes were surely refused by none of their queues: none of these has refused anything.
-        What a CHANGE_SCHEDULED came to nobody knows."""
+        """Whether so many PUBLISHes surely came to all of their queues: these were there all the time, and have refused
+        nothing. What a CHANGE_SCHEDULED came to nobody knows."""
         for _ in range(count):
             if data[position] == commands.CHANGE_SCHEDULED:
                 return False
             _, _, extra, _, _, first, _ = commands.PUBLISH_HEAD.unpack_from(data, position)
             targets_at = commands.targets_at(data, position)
             others = unpack_numbers(data, targets_at, extra, targets_at + extra * NUMBER_BYTES)
-            if not all(self._has_refused_nothing(queue_id) for queue_id in (first, *others)):
+            if not all(self._has_taken_all(queue_id) for queue_id in (first, *others)):
                 return False
             position = commands.end_of(data, position)
         return True
 
-    def _has_refused_nothing(self, queue_id: int) -> bool:
+    def _has_taken_all(self, queue_id: int) -> bool:
         queue, before = self._now.queues.get(queue_id), self._before.queues.get(queue_id)
-        return queue is not None and queue.refused == (0 if before is None else before.refused)
+        if queue is None or (before is None and queue_id not in self._made):
+            return False
+        return queue.refused == (0 if before is None else before.refused)

@@ -413,34 +413,97 @@ def apply_guarded(state: State, position: int, end: int, results: list[object]) 
     _, count = LIST_HEAD.unpack_from(data, position)
     position += LIST_HEAD.size
     refused: list[int] = []
-    not_waiting: list[int] = []
-    for number in range(count):
+    nowhere: list[int] = []
+    number = 0
+    taken = 1
+    while number < count:
+        if taken:
+            # From the first that is to be offered on all go one by one: its queue is likely to be that of the others.
+            position, taken = _take_some(state, position, end, count - number)
+            number += taken
+            continue
         if position < end and data[position] == CHANGE_SCHEDULED:
             position, outcome = apply_change_scheduled(state, position, end)
             if outcome != CHANGED:
-                (refused if outcome == UNDECIDED else not_waiting).append(number)
-            continue
-        if position >= end or data[position] not in _PUBLISHES:
+                (refused if outcome == UNDECIDED else nowhere).append(number)
+        elif position < end and data[position] in _PUBLISHES:
+            one = OnePublish(state, position, end)
+            position = one.stop
+            is_here = False
+            is_taken = True
+            for queue_id in one.queue_ids:
+                queue = state.queues.get(queue_id)
+                if queue is None:
+                    state.missing_targets += 1
+                    continue
+                is_here = True
+                is_taken = _offer(state, queue, one) and is_taken
+            if not is_taken:
+                refused.append(number)
+            elif not is_here:
+                nowhere.append(number)
+        else:
             raise ShardError(f"PUBLISH {number} of {count} expected at {position}")
-        one = OnePublish(state, position, end)
-        position = one.stop
-        taken = True
-        for target in one.queue_ids:
-            taken = _offer(state, target, one) and taken
-        if not taken:
-            refused.append(number)
-    results.append(Published(refused, not_waiting))
+        number += 1
+    results.append(Published(refused, nowhere))
     return position
 
 
-def _offer(state: State, queue_id: int, one: OnePublish) -> bool:
+def _take_some(state: State, position: int, end: int, most: int) -> tuple[int, int]:
+    """Apply PUBLISHes, at most so many, for one queue that takes whatever comes, one after the other; where they end,
+    and how many they are. Any other is left to `OnePublish`, and so is what does not fit."""
+    data = state.data
+    index = state.index
+    now_ms = state.time_ms
+    queue: Queue | None = None
+    queue_id = -1
+    items: list[Message] = []
+    messages = 0
+    body_bytes = 0
+    timed = 0
+    key_length: int
+    extra: int
+    header_length: int
+    body_length: int
+    target: int
+    ttl_ms: int
+    while messages < most and position + _HEAD_BYTES <= end and data[position] == PUBLISH:
+        _, key_length, extra, header_length, body_length, target, ttl_ms = PUBLISH_HEAD.unpack_from(data, position)
+        offset = position + _HEAD_BYTES
+        stop = offset + key_length + header_length + body_length
+        if extra or stop > end or ttl_ms > MAX_NUMBER:
+            break
+        if target != queue_id:
+            if queue is not None:
+                break
+            queue = state.queues.get(target)
+            if (
+                queue is None or queue.refuses or queue.stream is not None or queue.max_priority
+                or queue.moving is not None
+            ):  # fmt: skip
+                return position, 0
+            queue_id = target
+            items = queue.ready.own_end()
+        assert queue is not None
+        deadline_ms = NO_DEADLINE
+        if ttl_ms >= 0 or queue.ttl_ms >= 0:
+            deadline_ms = queue.deadline_ms(now_ms, ttl_ms)
+        if deadline_ms >= 0:
+            timed += 1
+        items.append(Message(index, offset, key_length, header_length, body_length, now_ms, deadline_ms, 0, ttl_ms))
+        messages += 1
+        body_bytes += body_length
+        position = stop
+    if queue is not None:
+        state.touch(queue)
+        state.count_run(queue, queue.ready, messages, body_bytes, timed)
+    return position, messages
+
+
+def _offer(state: State, queue: Queue, one: OnePublish) -> bool:
     """Put the content into one queue; False if that is full and refuses it (RULES D2, D9), a mirror (J4), or on its way
     between shards while the content recurs: what it would replace may arrive after it (S6)."""
     content = one.content
-    queue = state.queues.get(queue_id)
-    if queue is None:
-        state.missing_targets += 1
-        return True
     if queue.is_mirror:
         queue.refused += 1
         return False

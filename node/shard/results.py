@@ -66,18 +66,20 @@ class QueueCounts:
 
 class Published:
     """Answer to PUBLISH_GUARDED: the positions, from 0 and rising, of the publishes that a full queue, or a mirror,
-    refused.
+    refused, and of those that are nowhere.
 
     Other queues of the same publish have it all the same, as in RabbitMQ. A CHANGE_SCHEDULED is ``refused`` where it is
-    not decided: the queue is on its way between shards, or more waits under the id than one command may change. In
-    ``not_waiting`` are the positions of those under whose id nothing waits in any of their queues.
+    not decided: the queue is on its way between shards, or more waits under the id than one command may change.
+    ``nowhere``: none of its queues is here, as it has not come yet or is gone (one that has moved is a way to where it
+    is now). Of a CHANGE_SCHEDULED: nothing waits under its id in any of its queues. Nodes of older releases say it of
+    these alone.
     """
 
-    __slots__ = ("not_waiting", "refused")
+    __slots__ = ("nowhere", "refused")
 
-    def __init__(self, refused: list[int], not_waiting: list[int] | None = None) -> None:
+    def __init__(self, refused: list[int], nowhere: list[int] | None = None) -> None:
         self.refused = refused
-        self.not_waiting = not_waiting or []
+        self.nowhere = nowhere or []
 
 
 class GetResult:
@@ -162,9 +164,13 @@ class Deleted:
 
 
 class Applied:
-    """Answer to NOOP, TRANSACTION and RELEASE_BRAKE: it and everything before it in the session is applied."""
+    """Answer to NOOP, TRANSACTION and RELEASE_BRAKE: it and everything before it in the session is applied.
+    ``nowhere``: of a TRANSACTION, what `Published` has under the name."""
 
-    __slots__ = ()
+    __slots__ = ("nowhere",)
+
+    def __init__(self, nowhere: list[int] | None = None) -> None:
+        self.nowhere = nowhere or []
 
 
 Result = (

@@ -38,9 +38,14 @@ def apply_transaction(state: State, session: tuple[int, int], position: int, end
     if stop > end:
         raise ShardError(f"TRANSACTION at {position} reaches to {stop}, its batch to {end}")
     asked: dict[int, tuple[int, int, int]] = {}
+    nowhere: list[int] = []
     settles_at = first
-    for _ in range(publishes):
-        settles_at = _read_publish(state, settles_at, stop, asked)
+    for number in range(publishes):
+        one = OnePublish(state, settles_at, stop)
+        settles_at = one.stop
+        _ask(state, one, asked)
+        if state.queues.keys().isdisjoint(one.queue_ids):
+            nowhere.append(number)
     after = settles_at
     is_held = True
     while after < stop:
@@ -59,21 +64,19 @@ def apply_transaction(state: State, session: tuple[int, int], position: int, end
         after = apply_publish_later(state, after, settles_at) if later else apply_publishes(state, after, settles_at)
     while after < stop:
         after = apply_settle(state, session, after, stop)
-    results.append(Applied())
+    results.append(Applied(nowhere))
     return stop
 
 
-def _read_publish(state: State, position: int, stop: int, asked: dict[int, tuple[int, int, int]]) -> int:
-    """Where the PUBLISH at ``position`` ends; adds to ``asked``, by queue that may refuse: messages, bytes of bodies,
-    and what they count for in a consumer's window."""
-    one = OnePublish(state, position, stop)
+def _ask(state: State, one: OnePublish, asked: dict[int, tuple[int, int, int]]) -> None:
+    """Add a publish to what is asked of each queue that may refuse: messages, bytes of bodies, and what they count for
+    in a consumer's window."""
     content = one.content
     for queue_id in one.queue_ids:
         queue = state.queues.get(queue_id)
         if queue is not None and (queue.refuses or queue.is_mirror):
             messages, body_bytes, counted_bytes = asked.get(queue_id, (0, 0, 0))
             asked[queue_id] = (messages + 1, body_bytes + content.body_length, counted_bytes + content.counted_bytes)
-    return one.stop
 
 
 def _end_of_settle(data: bytes, position: int, stop: int) -> int:

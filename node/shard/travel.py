@@ -128,10 +128,9 @@ class Packer:
         if isinstance(result, Deleted):
             return [_DELETED, result.messages]
         if isinstance(result, Published):
-            further = [result.not_waiting] if result.not_waiting else []
-            return [_PUBLISHED, result.refused, *further]
+            return [_PUBLISHED, result.refused, *_nowhere(result.nowhere)]
         if isinstance(result, Applied):
-            return [_DONE]
+            return [_DONE, *_nowhere(result.nowhere)]
         if isinstance(result, Moved):
             return [_MOVED, result.queue_id, result.shard]
         if isinstance(result, Crossed):
@@ -185,9 +184,9 @@ class Unpacker:
         if kind == _DELETED:
             return Deleted(item[1])
         if kind == _PUBLISHED:
-            return Published(*[[int(position) for position in positions] for positions in item[1:3]])
+            return Published(*[_positions(each) for each in item[1:3]])
         if kind == _DONE:
-            return Applied()
+            return Applied(*[_positions(each) for each in item[1:2]])
         if kind == _MOVED:
             return Moved(item[1], item[2])
         if kind == _CROSSED:
@@ -197,3 +196,12 @@ class Unpacker:
         if kind == _REDRIVE:
             return RedriveState(item[1], item[2])
         raise MalformedTravel(f"unknown result {kind!r}")
+
+
+def _nowhere(positions: list[int]) -> list[list[int]]:
+    """What follows in an answer; older releases pass over it."""
+    return [positions] if positions else []
+
+
+def _positions(item: Any) -> list[int]:
+    return [int(position) for position in item]

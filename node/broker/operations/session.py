@@ -60,9 +60,9 @@ def commit(channel: OperationChannel, method: Any, arguments: bytes) -> Steps:
         if channel.open:
             channel.publisher.send_returns(returned)
         _check_complete(transaction.can_settle(unacknowledged))
-        yield from _commit_round(channel, transaction.first_round(unacknowledged))
+        yield from _commit_round(channel, transaction, transaction.first_round(unacknowledged))
         _check_complete(transaction.can_settle(unacknowledged))
-        yield from _commit_round(channel, transaction.second_round(unacknowledged))
+        yield from _commit_round(channel, transaction, transaction.second_round(unacknowledged))
         if queues_moved != cluster.catalog.queues_moved:
             # Whoever has gone over meanwhile has not waited for this.
             crossings.forget()
@@ -79,8 +79,11 @@ def commit(channel: OperationChannel, method: Any, arguments: bytes) -> Steps:
     channel.send(commands.Tx.CommitOk())
 
 
-def _commit_round(channel: OperationChannel, parts: Iterable[tuple[int, bytes]]) -> Steps:
-    """Have the shards do their parts: those that are large in their turn, in pieces, the others behind them at once."""
+def _commit_round(
+    channel: OperationChannel, transaction: Transaction, parts: Iterable[tuple[int, bytes]]
+) -> Steps:
+    """Have the shards do their parts: those that are large in their turn, in pieces, the others behind them at once.
+    What is mandatory and came to no queue there is returned."""
     line = channel.node.large_publishes
     in_pieces = channel.cluster.catalog.level >= LEVEL_LARGE_DEAD_LETTERS
     small: list[tuple[int, bytes]] = []
@@ -94,8 +97,11 @@ def _commit_round(channel: OperationChannel, parts: Iterable[tuple[int, bytes]])
         finally:
             line.leave(shard_id, len(part))
         _check_complete(isinstance(result, Applied))
+        channel.publisher.send_returns(transaction.answered(shard_id, result))
     results = yield ShardsStep(small)
     _check_complete(all(isinstance(result, Applied) for result in results))
+    for (shard_id, _), result in zip(small, results, strict=True):
+        channel.publisher.send_returns(transaction.answered(shard_id, result))
 
 
 def _check_complete(complete: bool) -> None:

@@ -27,7 +27,6 @@ from simulation.outsider.judging.history import (
     RETURNED,
     Call,
     DeclaredQueue,
-    OutsiderPublish,
 )
 from simulation.outsider.judging.linearizability import (
     NOT_LINEARIZABLE,
@@ -55,8 +54,8 @@ class QueueUse:
     """Of a get: whether the message is gone with it."""
     code: int = 0
     is_doubtful: bool = False
-    """Of a publish: something was done to the cluster, or somebody was declaring the queue, so that not all who have to
-    know it may know yet that the queue came or went."""
+    """Of a publish: something was done to the cluster, so that not all who have to know it may know yet that the queue
+    was deleted and declared anew."""
 
 
 class QueueState(NamedTuple):
@@ -163,7 +162,7 @@ class QueueObject:
         if use.outcome == REFUSED:
             return [state]
         if not state.exists:
-            return [state] if use.is_doubtful else []
+            return []
         if not self._counts_messages or use.message is None:
             return [state]
         return [state._replace(contents=(*state.contents, use.message))]
@@ -212,20 +211,8 @@ def operations_on(view: View, queue: DeclaredQueue) -> Iterator[TimedOperation[Q
             outcome = _outcome(publish.outcome, publish.code)
             answered_us = None if outcome == "" else publish.answered_us
             quiet = view.is_quiet(publish.sent_us, publish.answered_us or publish.sent_us)
-            doubtful = not quiet or _is_being_declared(view, queue, publish)
-            use = QueueUse(PUBLISH, outcome, publish.message, code=publish.code, is_doubtful=doubtful)
+            use = QueueUse(PUBLISH, outcome, publish.message, code=publish.code, is_doubtful=not quiet)
             yield TimedOperation(use, publish.sent_us, answered_us)
-
-
-def _is_being_declared(view: View, queue: DeclaredQueue, publish: OutsiderPublish) -> bool:
-    """Whether a declare was under way while a message was: the cluster has the name, and not yet the queue."""
-    sent_us, answered_us = publish.sent_us, publish.answered_us
-    return any(
-        call.kind == DECLARE
-        and (answered_us is None or call.sent_us <= answered_us)
-        and (call.answered_us is None or sent_us <= call.answered_us)
-        for call in view.calls.get(queue.name, ())
-    )
 
 
 def _outcome(outcome: str, code: int) -> str:

@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 from pamqp import commands
 
+from mayfly.node.catalog import DeclareQueue
 from mayfly.node.limits import COPIES_CHARACTERS
+from mayfly.node.shard.commands import encode_create_queue
+from mayfly.node.shard.settings import ShardQueueSettings
 
 
 @pytest.fixture
@@ -94,11 +97,14 @@ def test_missing_exchange_closes_the_channel_after_asking_the_catalog(world: Any
 
 def test_a_route_that_is_on_its_way_is_waited_for(world: Any, confirming: Any) -> None:
     """The local catalog replica is behind: a publish finds the queue after the barrier, in order."""
-    from mayfly.node.catalog import DeclareQueue
-
     confirming.declare("early")
     world.running = False
-    world.cluster.submit_catalog(DeclareQueue("/", "late", durable=True), lambda _: None)
+
+    def declared(answer: Any) -> None:
+        create = encode_create_queue(answer.queue.id, ShardQueueSettings(name="late"))
+        world.cluster.shard(answer.queue.shard).submit(create, None)
+
+    world.cluster.submit_catalog(DeclareQueue("/", "late", durable=True), declared)
     confirming.send_bytes(
         confirming.publish_bytes(1, "early", b"1")
         + confirming.publish_bytes(1, "late", b"2", mandatory=True)

@@ -97,8 +97,9 @@ def there_and_back(entries: list[FedEntry], most_bytes: int, log: dict[int, byte
 
 RESULTS = st.sampled_from(
     [
-        None, Gone(4, "expired"), QueueCounts(3, 2, True), Published([0, 2]), Attached(2), Detached(), Refused("full"),
-        Purged(9), Deleted(8), Applied(), GetResult(None, 0, 3, True), GetResult(message(2), 6, 1, False),
+        None, Gone(4, "expired"), QueueCounts(3, 2, True), Published([0, 2]), Published([], [1]), Attached(2),
+        Detached(), Refused("full"), Purged(9), Deleted(8), Applied(), Applied([0, 70_000]),
+        GetResult(None, 0, 3, True), GetResult(message(2), 6, 1, False),
         GetResult(message(3, 30), 7, 0, False), Moved(4, 2), Crossed(7, True), Crossed(0, False),
         PurgedKey(3, 4), RedriveState(8, 1),
     ]

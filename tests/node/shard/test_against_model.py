@@ -211,7 +211,7 @@ class Run:
             case Deleted():
                 return ("deleted", result.messages)
             case Published():
-                return ("published", list(result.refused))
+                return ("published", list(result.refused), list(result.nowhere))
         return None
 
     def effects(self, shard: Shard) -> list[tuple[object, ...]]:
@@ -326,12 +326,13 @@ class Run:
     ) -> Batch:
         parts = [commands.encode_guard(len(targets))]
         refused = []
+        nowhere = [place for place, queues in enumerate(targets) if not self.model.rows.keys() & set(queues)]
         for place, queues in enumerate(targets):
             body = self.new_body()
             if self.model.guarded(queues, body, None if ttl < 0 else ttl):
                 refused.append(place)
             commands.encode_publish(parts, queues, ttl, KEY, header_of(body), body.encode())
-        wanted.append(("published", refused))
+        wanted.append(("published", refused, nowhere))
         return (session, b"".join(parts))
 
     def do_transaction(

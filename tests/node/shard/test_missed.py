@@ -171,6 +171,28 @@ def test_who_may_have_been_refused_hears_nothing_else() -> None:
     assert [type(answer) for answer, *_ in second.answers] == [type(UNKNOWN), Published, type(UNKNOWN), Applied]
 
 
+def test_who_has_published_to_a_queue_that_came_or_went_meanwhile_hears_nothing_else() -> None:
+    """Whether it came before the queue nobody knows, but where the session has made it."""
+    away = Away()
+    away.driver.create(1)
+    away.driver.create(2)
+    away.falls_behind()
+    away.run(guarded(publish("a", 3)), commands.encode_transaction(1, [publish("b", 3)]))
+    away.run(commands.encode_create_queue(3, settings()), session=B)
+    away.run(guarded(publish("c", 3)), guarded(publish("d", 2)), guarded(publish("e", 1)))
+    away.run(commands.encode_delete_queue(2, False, False), session=B)
+    away.run(
+        guarded(publish("f", 4)), commands.encode_create_queue(4, settings()), guarded(publish("g", 4)),
+        commands.encode_transaction(1, [publish("h", 4)]),
+    )  # fmt: skip
+    missed = away.missed()
+    assert [[type(answer) for answer in answers] for answers in missed.answers] == [
+        [type(UNKNOWN), type(UNKNOWN)],
+        [type(UNKNOWN), type(UNKNOWN), Published],
+        [type(UNKNOWN), QueueCounts, Published, Applied],
+    ]
+
+
 def test_the_commands_of_a_session_end_where_the_next_begins() -> None:
     each = [
         publish("body"), publish("", 1, 2, 3, ttl_ms=5), commands.encode_settle(1, 2, commands.ACK, [1, 2, 3]),
@@ -335,7 +357,9 @@ class Chaos:
             return
         assert type(our) is type(their)
         if isinstance(our, Published) and isinstance(their, Published):
-            assert our.refused == their.refused == []
+            assert our.refused == their.refused == our.nowhere == their.nowhere == []
+        if isinstance(our, Applied) and isinstance(their, Applied):
+            assert our.nowhere == their.nowhere == []
         if isinstance(our, GetResult) and isinstance(their, GetResult):
             assert our.message is not None and their.message is not None
             assert self.away.driver.body(our.message) == self.away.driver.body(their.message)

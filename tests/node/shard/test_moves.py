@@ -944,7 +944,7 @@ def cancelled(shards: MovingShards, shard: int, *message_ids: str) -> tuple[list
     changes = [change(each, queues=(Q,)) for each in message_ids]
     (answer,) = shards.run(shard, commands.encode_guard(len(changes)), *changes)
     assert isinstance(answer, Published)
-    return answer.refused, answer.not_waiting
+    return answer.refused, answer.nowhere
 
 
 def test_s4_what_has_moved_is_cancelled_where_it_is() -> None:

@@ -55,7 +55,7 @@ def changed(driver: Driver, *changes: bytes) -> tuple[list[int], list[int]]:
     """What was refused, and where nothing was waiting."""
     (answer,) = driver.run(commands.encode_guard(len(changes)), *changes)
     assert isinstance(answer, Published)
-    return answer.refused, answer.not_waiting
+    return answer.refused, answer.nowhere
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_s4_a_cancel_behind_its_publish_in_one_entry_counts(driver: Driver) -> N
     """S4."""
     (answer,) = driver.run(commands.encode_guard(2), later("a", after_ms=100), change("a"))
     assert isinstance(answer, Published)
-    assert (answer.refused, answer.not_waiting, scheduled(driver)) == ([], [], 0)
+    assert (answer.refused, answer.nowhere, scheduled(driver)) == ([], [], 0)
 
 
 def test_s4_all_that_wait_under_an_id_are_meant(driver: Driver) -> None:
@@ -353,7 +353,7 @@ def test_s4_replicas_that_began_with_a_snapshot_do_not_differ(seed: int) -> None
             shard.begin(index, time_ms, time_ms, data)
             (answer,) = shard.apply(session, 0, len(data)) or [None]
             answers.append(
-                (answer.refused, answer.not_waiting) if isinstance(answer, Published) else None
+                (answer.refused, answer.nowhere) if isinstance(answer, Published) else None
             )
             shard.finish()
             shard.take_released()

@@ -333,7 +333,7 @@ def test_every_result_survives_the_journey() -> None:
     results = [
         None, GetResult(message, 7, 3, False), GetResult(None, 0, 0, True), QueueCounts(1, 2, True),
         Gone(9, "expired"), Attached(4), Detached(), Refused("exclusive"), Purged(11), Deleted(12),
-        Applied(), Published([0, 3, 70_000]),
+        Applied(), Applied([4]), Published([0, 3, 70_000]), Published([], [70_000]),
     ]  # fmt: skip
     for result in results:
         writer.result(result)

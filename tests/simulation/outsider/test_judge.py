@@ -136,14 +136,20 @@ def test_what_is_on_its_way_to_another_shard_may_be_late_and_not_to_be_had_yet_b
     assert rules(moving) == {"confirms"}
 
 
-def test_a_publish_that_comes_while_its_queue_is_being_declared_may_be_nowhere() -> None:
-    """A defect (`docs/simulator.md`). What comes later is in the queue."""
+def test_a_publish_that_comes_while_its_queue_is_being_declared_is_in_it_or_comes_back() -> None:
+    """Whatever is done to the cluster. What comes later is in the queue."""
     made = history()
-    made.publishes.append(published(1, "leased", 2 * S))
+    made.publishes.append(published(1, "leased", 2 * S, outcome=RETURNED))
     declare = replace(called(DECLARE, "leased", 2 * S - 500), answered_us=2 * S + 2_000)
     made.calls += [called(DELETE, "leased", S), declare, called(GET, "leased", 2 * S + 100_000, outcome=EMPTY)]
     assert rules(made) == set()
-    made.publishes[0] = published(1, "leased", 2 * S + 10_000)
+    made.publishes[0] = published(1, "leased", 2 * S)
+    assert rules(made) == {"linearizable"}
+    made.troubles.append(Trouble("freeze", (1,), S, 3 * S))
+    assert rules(made) == {"linearizable"}
+    made.publishes[0] = published(1, "leased", 2 * S + 10_000, outcome=RETURNED)
+    assert rules(made) == set(), "one that was deleted and declared anew may be known by its old id"
+    made.troubles.clear()
     assert rules(made) == {"linearizable"}
 
 
