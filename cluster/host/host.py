@@ -263,7 +263,7 @@ class Host:
             for text in self._rebuilds.news(self.beyond_repair(now_ms)):
                 self._tell(text)
             for group in self.groups.values():
-                if group.compact(self._slowest_match(group), self.short_of_disk):
+                if group.compact(self._slowest_match(group), now_ms, self.short_of_disk):
                     self._dirty[group.id] = None
 
     def ticks_to_election(self) -> int:
@@ -385,7 +385,7 @@ class Host:
                 self._dirty[group.id] = None
             elif group.leads:
                 # A snapshot whose fate nobody reported would leave this member without entries for ever.
-                group.raw.report_snapshot(peer, False)
+                group.snapshot_sent(peer, False)
                 self._dirty[group.id] = None
 
     def peer_down(self, peer: int, now_ms: int) -> None:
@@ -415,7 +415,7 @@ class Host:
         """The transport has delivered a snapshot to a peer, or given up."""
         group = self.groups.get(id)
         if group is not None and group.leads:
-            group.raw.report_snapshot(peer, ok)
+            group.snapshot_sent(peer, ok)
             self._dirty[id] = None
 
     def submit(
