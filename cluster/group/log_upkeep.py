@@ -164,7 +164,7 @@ class LogUpkeep:
         self.wants_all_to_follow = grown >= 1
         if grown < 1:
             return False
-        if slowest_match < applied and (grown < TIMES_TOO_LONG or (waits and self._is_needed(applied - entries // 2))):
+        if slowest_match < applied and (grown < TIMES_TOO_LONG or (waits and self._is_needed(applied, entries))):
             return False
         if not may_write or self._compaction is not None:
             return False
@@ -178,10 +178,11 @@ class LogUpkeep:
         worth_bytes = max(self._settings.compact_bytes, self._state_bytes, self._sent_bytes)
         return self._log_bytes >= TIMES_TOO_LONG_FOR_ANYBODY * worth_bytes
 
-    def _is_needed(self, index: int) -> bool:
-        """Whether somebody who gets on, or comes back to what is on offer, needs the log up to this index."""
+    def _is_needed(self, applied: int, entries: int) -> bool:
+        """Whether somebody who gets on needs more than the later half of the log, which is soon let through, or may yet
+        take what is on offer."""
         offered = self._offer.metadata
-        return self._followers.needed < index or (offered is not None and offered.index < index)
+        return self._followers.needed < applied - entries // 2 or (offered is not None and offered.index < applied)
 
     def _finish_compaction(self, may_write: bool, waits: bool) -> bool:
         """Have the snapshot written once it is made, and drop what is dead by now; True if it did."""

@@ -339,7 +339,7 @@ GROUP_BUGS = [
     Bug(
         "compacts the log behind a snapshot that is being made",
         "cluster/group/log_upkeep.py",
-        "or (offered is not None and offered.index < index)\n",
+        " or (offered is not None and offered.index < applied)\n",
         "\n",
         SLOW + "test_a_snapshot_that_takes_long_to_make_is_not_made_again_before_it_goes",
         "is begun",

@@ -23,11 +23,12 @@ PIECE_BYTES = 100
 class _Transfer:
     """A snapshot on its way, as `cluster.transport.snapshot_sender` sends it: a piece after the other is read."""
 
-    def __init__(self, message: RaftMessage, snapshot: Snapshot) -> None:
+    def __init__(self, message: RaftMessage, snapshot: Snapshot, came: bytes) -> None:
+        """`came`: what the receiver has of it."""
         self.message = message
         self.snapshot = snapshot
         self.source: OutgoingSnapshot = outgoing(0, snapshot)
-        self.came = b""
+        self.came = came
         self.pieces: Iterator[bytes] | None = None
 
     def step(self) -> bool:
@@ -35,7 +36,7 @@ class _Transfer:
         if self.pieces is None:
             for _ in self.source.prepare():
                 pass
-            self.pieces = self.source.pieces(0, PIECE_BYTES)
+            self.pieces = self.source.pieces(len(self.came), PIECE_BYTES)
         self.came += next(self.pieces, b"")
         return len(self.came) == self.source.total_bytes
 
@@ -58,7 +59,12 @@ class SlowLinks:
         self.steps_per_piece = steps_per_piece
         self.failed: list[str] = []
         self.sent = 0
+        self.pieces = 0
+        """How many were sent."""
         self._waiting: dict[tuple[int, int], _Transfer] = {}
+        self.bodies: dict[OutgoingSnapshot, None] = {}
+        self._kept: dict[bytes, bytes] = {}
+        """By digest what receivers have of snapshots whose transfers broke."""
         cluster.loses = self._take
 
     @property
@@ -71,7 +77,9 @@ class SlowLinks:
             return False
         under_way = self._waiting.get((sender, to))
         if under_way is None or under_way.snapshot is not message.snapshot:
-            self._waiting[sender, to] = _Transfer(message, message.snapshot)
+            body = outgoing(0, message.snapshot)
+            self.bodies[body] = None
+            self._waiting[sender, to] = _Transfer(message, message.snapshot, self._kept.get(body.digest, b""))
         return True
 
     def step(self) -> None:
@@ -84,6 +92,7 @@ class SlowLinks:
                 continue
             try:
                 whole = transfer.step()
+                self.pieces += 1
             except LogError as error:
                 self.failed.append(str(error))
                 self._end(sender, to, False)
@@ -94,6 +103,12 @@ class SlowLinks:
                 self.sent += 1
                 self.cluster.nodes[to].host.receive(sender, frame, self.cluster.now)
                 self._end(sender, to, True)
+
+    def breaks(self) -> None:
+        """All that is on its way stops."""
+        for (sender, to), transfer in list(self._waiting.items()):
+            self._kept[transfer.source.digest] = transfer.came
+            self._end(sender, to, False)
 
     def _end(self, sender: int, to: int, ok: bool) -> None:
         del self._waiting[sender, to]
@@ -192,6 +207,17 @@ def test_who_comes_meanwhile_gets_another_one_and_both_arrive() -> None:
             break
     assert (loaded.links.sent, loaded.links.failed) == (2, [])
     assert len(machines[loaded.leader].commands) - len(machines[new].commands) < KEEP
+
+
+def test_a_slow_snapshot_that_breaks_again_and_again_goes_on_where_it_stopped() -> None:
+    loaded = Loaded(8)
+    for _ in range(8):
+        loaded.run(40)
+        loaded.links.breaks()
+    loaded.run_until_it_follows()
+    assert (loaded.links.sent, loaded.links.failed) == (1, [])
+    body = next(iter(loaded.links.bodies))
+    assert len(loaded.links.bodies) == 1 and loaded.links.pieces <= body.total_bytes // PIECE_BYTES + 8 + 1
 
 
 def test_a_stream_that_opens_again_does_not_begin_a_slow_snapshot_anew() -> None:
