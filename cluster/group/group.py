@@ -232,6 +232,7 @@ class Group:
     def leave(self) -> None:
         """This node was removed: it may never hear so from the group itself, and its replica is not current again."""
         self._left = True
+        self.upkeep.give_up_offers("this node is out of the group")
         self._finish_reads()
 
     def forget_sent(self) -> None:
@@ -291,8 +292,9 @@ class Group:
         if self.rebuild is not None:
             return
         self.upkeep.step()
-        if self.upkeep.offered is not None:
-            self.upkeep.mind_offer(self.leads and self.raw.sends_snapshot, now_ms)
+        if self.upkeep.offers:
+            self.upkeep.look(self.raw.followers(), self.raw.last_index, now_ms)
+            self.upkeep.mind_offer(now_ms)
         if not may_campaign and self.raw.is_election_due and not self.leads:
             return
         self.raw.tick()
@@ -498,7 +500,11 @@ class Group:
     def _apply_all(self, entries: list[Entry]) -> None:
         for entry in entries:
             if entry.type != EntryType.NORMAL:
+                before = nodes_of(self.conf_state)
                 self.conf_state = self.raw.apply_conf_change(decode_conf_change(entry))
+                if nodes_of(self.conf_state) - before:
+                    # It would not take a snapshot in which it is no member, or still is from another time.
+                    self.upkeep.set_offer_aside()
                 self._members_changed = True
             elif entry.data:
                 self._applying.apply(entry.index, entry.data)
@@ -575,9 +581,20 @@ class Group:
 
     # ------------------------------------------------------------------ snapshots and compaction
 
-    def compact(self, slowest_match: int, hurried: bool = False) -> bool:
+    def compact(self, slowest_match: int, now_ms: int, hurried: bool = False) -> bool:
         """Shorten the log if it has grown enough; see `LogUpkeep.compact`."""
+        self.upkeep.look(self.raw.followers(), self.raw.last_index, now_ms)
         return self.upkeep.compact(slowest_match, self.applied, self.conf_state, self.in_flight is None, hurried)
+
+    def snapshot_sent(self, peer: int, ok: bool) -> None:
+        """The transport has delivered a snapshot to a peer, or given up, or its fate is not known (not `ok`)."""
+        if not self.leads:
+            return
+        if ok:
+            for member in self.raw.followers():
+                if member.node == peer and member.takes_snapshot:
+                    self.upkeep.delivered(peer, member.sent)
+        self.raw.report_snapshot(peer, ok)
 
     def _make_snapshot(self) -> Snapshot:
         return self.upkeep.make_snapshot(self.applied, self.conf_state)
@@ -591,7 +608,7 @@ class Group:
             return self.term >= wanted.term and self.applied < self.log.last_index()
         offered = self.upkeep.offered
         if offered is not None and not wanted.is_covered_by(offered.index, offered.term, self.term):
-            self.upkeep.drop_offer()
+            self.upkeep.set_offer_aside()
         self.raw.send_all_anew(node)
         return True
 
@@ -612,3 +629,8 @@ class Group:
         self.rebuild = None
         self._applying.install(self.intake.take(snapshot), self.applied)
         self.session.events.group_applied(self.id)
+
+
+def nodes_of(members: ConfState) -> set[int]:
+    """All who are sent the log."""
+    return {*members.voters, *members.learners, *members.voters_outgoing}

@@ -139,6 +139,8 @@ class Host:
         self.short_of_disk: bool = False
         """Whether what is dead in the logs should give its room back early."""
         self._leaders_told: dict[int, tuple[int, int]] = {}
+        self._made_way: dict[int, int] = {}
+        """Groups -> the term in which this node gave up the lead for the sake of its session."""
         self._ticks = 0
         heartbeat_ms = settings.group.heartbeat_ticks * settings.tick_ms
         self._quiet_ticks = settings.group.heartbeat_ticks * max(
@@ -263,7 +265,7 @@ class Host:
             for text in self._rebuilds.news(self.beyond_repair(now_ms)):
                 self._tell(text)
             for group in self.groups.values():
-                if group.compact(self._slowest_match(group), self.short_of_disk):
+                if group.compact(self._slowest_match(group), now_ms, self.short_of_disk):
                     self._dirty[group.id] = None
 
     def ticks_to_election(self) -> int:
@@ -385,7 +387,7 @@ class Host:
                 self._dirty[group.id] = None
             elif group.leads:
                 # A snapshot whose fate nobody reported would leave this member without entries for ever.
-                group.raw.report_snapshot(peer, False)
+                group.snapshot_sent(peer, False)
                 self._dirty[group.id] = None
 
     def peer_down(self, peer: int, now_ms: int) -> None:
@@ -415,7 +417,7 @@ class Host:
         """The transport has delivered a snapshot to a peer, or given up."""
         group = self.groups.get(id)
         if group is not None and group.leads:
-            group.raw.report_snapshot(peer, ok)
+            group.snapshot_sent(peer, ok)
             self._dirty[id] = None
 
     def submit(
@@ -583,15 +585,31 @@ class Host:
     def _advance_fed(self, session: OwnSession, group: Group | None, now_ms: int) -> tuple[int, int]:
         """See that the session is told by whoever can; the leader and the term."""
         leader, term = self._feeding.leader_of(session.group)
-        if group is not None and self.replicas.shall_be_here(session.group):
-            kept = group.tell_session()
-            if not kept and leader == self.node and group.established:
-                session.is_broken = True
-        if session.is_fed and group is not None and group.tell_from_here():
+        told_here = False
+        if group is not None:
+            if self.replicas.shall_be_here(session.group):
+                told_here = group.tell_session() or group.tell_from_here()
+            else:
+                # As long as it goes the session stays fed, for its replica goes. But nobody else tells it while this
+                # one leads.
+                told_here = group.tell_from_here() or (leader == self.node and group.tell_session())
+            if not told_here and leader == self.node and group.established:
+                self._make_way(group, now_ms)
+        if session.is_fed and told_here:
             self._feeding.rests(session)
         elif session.is_fed:
             self._feeding.attend(session, (leader, term), now_ms, self.settings.group.repeat_after_ms)
         return leader, term
+
+    def _make_way(self, group: Group, now_ms: int) -> None:
+        """The replica here leads, and has not kept all that this node's session was not told: it came by a snapshot of
+        later. Others may have; the next leader tells it, or says that it has to end. It does if nobody takes over."""
+        if group.session.is_broken or group.hands_over:
+            return
+        if self._made_way.get(group.id) != group.term and self.leadership.hand_over(group, self.node, now_ms):
+            self._made_way[group.id] = group.term
+        else:
+            group.session.is_broken = True
 
     def _advance_replica(self, group: Group, now_ms: int) -> None:
         group.note_times(now_ms, self.commit_times)

@@ -141,13 +141,15 @@ class Leadership:
                 handed.append(group.id)
         return handed
 
-    def hand_over(self, group: Group, but_not_to: int, now_ms: int) -> None:
-        """Let somebody else lead a group that is led here, if anybody can: it is the next term that is wanted."""
+    def hand_over(self, group: Group, but_not_to: int, now_ms: int) -> bool:
+        """Let somebody else lead a group that is led here: it is the next term that is wanted. False if nobody can."""
         if not group.raw.lead_transferee:
             others = [peer for peer in self.successors(group, now_ms) if peer != but_not_to]
             able = [peer for peer in others if self._caught_up(group, peer, now_ms)]
-            if able:
-                group.raw.transfer_leader(able[0])
+            if not able:
+                return False
+            group.raw.transfer_leader(able[0])
+        return True
 
     def successors(self, group: Group, now_ms: int) -> list[int]:
         """Who else could lead a group that is led here: voters that are there and want it. The preferred one

@@ -28,6 +28,10 @@ Read = Callable[[int, int], bytes]
 """So many bytes from an offset on, fewer only at the end."""
 
 
+class SnapshotGivenUp(LogError):
+    """A snapshot was given up by who made it while it was being sent: what it refers to is not kept any more."""
+
+
 class OutgoingSnapshot:
     """The `Snapshot.body` of a snapshot that this node made: its entries are read from the log when they are needed.
 
@@ -40,7 +44,7 @@ class OutgoingSnapshot:
         self.total_bytes: int = 0
         self.digest: bytes = b""
         self.failed: str = ""
-        """Why it can't be sent: an entry can't be read any more. A new one has to be made."""
+        """Why it can't be sent: an entry can't be read any more, or it was given up. A new one has to be made."""
         self._group = group
         self._indices = indices
         self._reader = reader
@@ -52,16 +56,30 @@ class OutgoingSnapshot:
         return len(self._indices)
 
     def __iter__(self) -> Iterator[Entry]:
-        """The entries. Raises what reading the log raises."""
+        """The entries. Raises what reading the log raises, and `SnapshotGivenUp`."""
         for index in self._indices:
-            try:
-                yield self._reader(self._group, index)
-            except LogError as error:
-                self.failed = str(error)
-                raise
+            yield self._entry(index)
+
+    def _entry(self, index: int) -> Entry:
+        self._check()
+        try:
+            return self._reader(self._group, index)
+        except LogError as error:
+            self.failed = str(error)
+            raise
+
+    def give_up(self, why: str) -> None:
+        """It will not be read from now on: who is sending it, or is about to, stops at once."""
+        self.failed = self.failed or why
+
+    def _check(self) -> None:
+        if self.failed:
+            raise SnapshotGivenUp(self.failed)
 
     def prepare(self) -> Iterator[None]:
-        """Find out length and digest, in steps; at once if they are known. Raises what reading the log raises."""
+        """Find out length and digest, in steps; at once if they are known. Raises what reading the log raises, and
+        `SnapshotGivenUp`."""
+        self._check()
         if self.digest:
             return
         digest = sha256(self._head)
@@ -82,7 +100,8 @@ class OutgoingSnapshot:
         self.digest = digest.digest()
 
     def pieces(self, offset: int, piece_bytes: int) -> Iterator[bytes]:
-        """The bytes from an offset on, in pieces of this size, the last one shorter. Raises what reading raises."""
+        """The bytes from an offset on, in pieces of this size, the last one shorter. Raises what reading raises, and
+        `SnapshotGivenUp`."""
         gathered: list[bytes] = []
         size = 0
         for part in self._parts(offset):
@@ -90,6 +109,7 @@ class OutgoingSnapshot:
             while size + len(part) - start >= piece_bytes:
                 end = start + piece_bytes - size
                 gathered.append(part[start:end])
+                self._check()
                 yield b"".join(gathered)
                 gathered.clear()
                 start, size = end, 0
@@ -97,6 +117,7 @@ class OutgoingSnapshot:
                 gathered.append(part[start:])
                 size += len(part) - start
         if size:
+            self._check()
             yield b"".join(gathered)
 
     def _parts(self, offset: int) -> Iterator[bytes]:
@@ -105,11 +126,7 @@ class OutgoingSnapshot:
             yield (self._head + self._state)[offset:]
         number = bisect_right(self._ends, offset)
         for position in range(number, len(self._indices)):
-            try:
-                entry = self._reader(self._group, self._indices[position])
-            except LogError as error:
-                self.failed = str(error)
-                raise
+            entry = self._entry(self._indices[position])
             part = _entry_head(entry) + entry.data
             begin = start if position == 0 else self._ends[position - 1]
             yield part[max(0, offset - begin) :]

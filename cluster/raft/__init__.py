@@ -44,7 +44,7 @@ from mayfly.cluster.raft.messages import (
 from mayfly.cluster.raft.raw_node import RawNode
 from mayfly.cluster.raft.ready import ReadState, Ready
 from mayfly.cluster.raft.recorded_node import RecordedNode, RecordedStep, Standing
-from mayfly.cluster.raft.status import Status
+from mayfly.cluster.raft.status import FollowerStatus, Status
 from mayfly.cluster.raft.storage import Storage
 from mayfly.cluster.raft.succession import succession
 
@@ -66,6 +66,7 @@ __all__ = [
     "Config",
     "Entry",
     "EntryType",
+    "FollowerStatus",
     "HardState",
     "LogLost",
     "MessageType",

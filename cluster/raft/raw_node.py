@@ -46,7 +46,7 @@ from mayfly.cluster.raft.raft import Raft
 from mayfly.cluster.raft.ready import Ready
 from mayfly.cluster.raft.reconfiguration import apply_conf_change
 from mayfly.cluster.raft.replication import send_append
-from mayfly.cluster.raft.status import Status, status_of
+from mayfly.cluster.raft.status import FollowerStatus, Status, followers_of, status_of
 from mayfly.cluster.raft.step import entries_applied, step, tick
 from mayfly.cluster.raft.succession import challenge, hasten_election, resign
 
@@ -356,10 +356,9 @@ class RawNode:
         """The last index known to be on every member's disk."""
         return min(progress.match for progress in self.raft.tracker.progress.values())
 
-    @property
-    def sends_snapshot(self) -> bool:
-        """Whether a snapshot is on its way to a member (etcd's ``StateSnapshot``)."""
-        return any(progress.state == ProgressState.SNAPSHOT for progress in self.raft.tracker.progress.values())
+    def followers(self) -> list[FollowerStatus]:
+        """The other members as the leader sees them (etcd's ``WithProgress``); nobody where this node does not lead."""
+        return followers_of(self.raft)
 
     # What comes out.
 

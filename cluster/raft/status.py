@@ -1,9 +1,25 @@
 """A copy of what a node knows, for people and metrics."""
 
+from typing import NamedTuple
+
 from mayfly.cluster.raft.messages import HardState, StateType
-from mayfly.cluster.raft.progress import Progress
+from mayfly.cluster.raft.progress import Progress, ProgressState
 from mayfly.cluster.raft.raft import Raft
 from mayfly.cluster.raft.tracker import Configuration
+
+
+class FollowerStatus(NamedTuple):
+    """Another member as the leader sees it."""
+
+    node: int
+    match: int
+    """The last index known to be on its disk."""
+    sent: int
+    """The last index that it has if everything arrives that was sent."""
+    takes_snapshot: bool
+    """Whether a snapshot is on its way to it, of `sent`."""
+    replicates: bool
+    """Whether entries are sent ahead of its acknowledgements."""
 
 
 class Status:
@@ -49,3 +65,20 @@ def status_of(raft: Raft) -> Status:
         raft.tracker.configuration.copy(),
         progress,
     )
+
+
+def followers_of(raft: Raft) -> list[FollowerStatus]:
+    """All other members, seen from the leader; nobody where it does not lead."""
+    if raft.state != StateType.LEADER:
+        return []
+    return [
+        FollowerStatus(
+            node_id,
+            progress.match,
+            progress.next - 1,
+            progress.state == ProgressState.SNAPSHOT,
+            progress.state == ProgressState.REPLICATE,
+        )
+        for node_id, progress in raft.tracker.progress.items()
+        if node_id != raft.id
+    ]

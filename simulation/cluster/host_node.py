@@ -21,6 +21,7 @@ from mayfly.cluster.host.parts import HostParts
 from mayfly.cluster.host.settings import HostSettings
 from mayfly.cluster.log.batch import CorruptEntry, MissingEntry, WriteBatch
 from mayfly.cluster.log.group_log import EntryCache
+from mayfly.cluster.log.snapshot_codec import SnapshotGivenUp
 from mayfly.cluster.raft import Entry, MessageType, RaftMessage
 from simulation.cluster import host_machine as commands
 from simulation.cluster.carried import carried
@@ -138,6 +139,8 @@ class HostNode:
         profile = world.scenario.profile
         self._world = world
         self._disk = disk
+        self._sending: dict[tuple[int, int], RaftMessage] = {}
+        """Snapshots that are being read, by peer and group."""
         self._connected: dict[int, None] = {}
         self._up: dict[int, None] = {}
         self._seen_version = -1
@@ -491,13 +494,40 @@ class HostNode:
             send(self.id, peer_id, frame)
         for group, message in snapshots:
             self._world.count("snapshot sent")
-            alone = Frame(frame.clock_ms)
-            try:
-                alone.raft.append((group, carried(group, self._world.as_sent(message))))
-            except MissingEntry:
-                self._snapshot_fate(peer_id, group)(False)
-                continue
-            send(self.id, peer_id, alone, self._snapshot_fate(peer_id, group))
+            self._begin_snapshot(peer_id, group, message, frame.clock_ms)
+
+    def _begin_snapshot(self, peer_id: int, group: int, message: RaftMessage, clock_ms: int) -> None:
+        """Read a snapshot from the log for a while, and put it on the network then; at most one of a group to a peer,
+        the newest."""
+        machine, life = self.machine, self.machine.life
+        self._sending[peer_id, group] = message
+
+        def send() -> None:
+            if machine.life == life and self._sending.get((peer_id, group)) is message:
+                del self._sending[peer_id, group]
+                machine.call(lambda: self._send_snapshot(peer_id, group, message, clock_ms))
+
+        takes_us = self._world.scenario.snapshot_takes_us
+        if takes_us:
+            machine.queue.after(takes_us, send)
+        else:
+            del self._sending[peer_id, group]
+            self._send_snapshot(peer_id, group, message, clock_ms)
+
+    def _send_snapshot(self, peer_id: int, group: int, message: RaftMessage, clock_ms: int) -> None:
+        if peer_id not in self._up:
+            self._snapshot_fate(peer_id, group)(False)
+            return
+        alone = Frame(clock_ms)
+        try:
+            alone.raft.append((group, carried(group, self._world.as_sent(message))))
+        except SnapshotGivenUp:
+            self._world.count("snapshot given up")
+            self._snapshot_fate(peer_id, group)(False)
+            return
+        except MissingEntry as error:
+            raise InvariantError(f"node {self.id} was sending a snapshot of group {group}: {error}") from error
+        self._world.send(self.id, peer_id, alone, self._snapshot_fate(peer_id, group))
 
     def _snapshot_fate(self, peer_id: int, group: int) -> Callable[[bool], None]:
         machine, life = self.machine, self.machine.life

@@ -84,12 +84,15 @@ class HostScenario:
     """How many frames arrive a second time, late and behind others: more than a gRPC stream does."""
     damaged: float
     """How many snapshots are damaged before they are sent: their digest is right, and they can't be read."""
+    snapshot_takes_us: int
+    """How long a snapshot is read from its sender's log before it is on the network whole; 0: that is so at once."""
 
     def describe(self) -> str:
         """The scenario in a few lines, for a failing seed."""
         return "\n".join([
             f"seed {self.seed}: {len(self.founders)} hosts; {self.profile}",
-            f"frame loss {self.links.frame_loss}, repeated {self.repeated}, snapshots damaged {self.damaged}",
+            f"frame loss {self.links.frame_loss}, repeated {self.repeated}, snapshots damaged {self.damaged} "
+            f"and read for {self.snapshot_takes_us} us",
             f"a command every {self.gap_us} us",
             "faults:",
             faults.describe(self.plan),
@@ -138,6 +141,7 @@ def draw_scenario(seed: int) -> HostScenario:
         gap_us=random.choice((60, 120, 250)) * MILLISECOND_US,
         repeated=random.choice((0.0, 0.0, 0.05, 0.3)),
         damaged=stream(seed, "host damage").choice((0.0, 0.0, 0.0, 0.4, 0.9)),
+        snapshot_takes_us=stream(seed, "host slow snapshots").choice((0, 0, 500, 1_500, 5_000)) * MILLISECOND_US,
     )
 
 

@@ -3,6 +3,7 @@
 from tests.bugs.bug import Bug
 
 HOSTS = "tests/simulation/test_host_simulation.py::"
+FEEDING = "tests/cluster/host/test_feeding.py::"
 
 HOST_BUGS = [
     Bug(
@@ -117,5 +118,29 @@ HOST_BUGS = [
         "            self.to(peer).notices.append((kind, data))\n",
         "tests/cluster/host/test_heartbeats.py::test_a_notice_that_is_not_urgent_goes_with_the_next_heartbeat",
         "assert",
+    ),
+    Bug(
+        "ends its session though another leader could tell it",
+        "cluster/host/host.py",
+        "if self._made_way.get(group.id) != group.term and self.leadership.hand_over(group, self.node, now_ms):",
+        "if False:",
+        FEEDING + "test_a_leader_that_has_not_kept_what_its_own_session_misses_lets_another_one_lead[False]",
+        "sessions_lost",
+    ),
+    Bug(
+        "leaves its session alone where it leads and shall go",
+        "cluster/host/host.py",
+        "            if not told_here and leader == self.node and group.established:\n",
+        "            if not told_here and group.established and self.replicas.shall_be_here(session.group):\n",
+        FEEDING + "test_a_leader_that_has_not_kept_what_its_own_session_misses_lets_another_one_lead[True]",
+        "did not come true",
+    ),
+    Bug(
+        "does not see its session end where it leads and shall go",
+        "cluster/host/host.py",
+        "told_here = group.tell_from_here() or (leader == self.node and group.tell_session())",
+        "told_here = group.tell_from_here()",
+        FEEDING + "test_if_nobody_takes_over_the_session_ends[True]",
+        "did not come true",
     ),
 ]

@@ -360,7 +360,7 @@ def test_a_replica_that_is_replaced_by_a_snapshot_goes_on_reading() -> None:
     cluster.run_until(lambda: cluster.nodes[lonely].host.groups[0].sender.idle)
     cluster.cut = {lonely}
     reading = Reading(cluster, lonely)
-    for number in range(100):
+    for number in range(140):
         cluster.nodes[cluster.leader()].host.submit(0, [b"%04d" % number], 4, True, None)
         cluster.step()
     assert cluster.nodes[cluster.leader()].host.groups[0].log.first_index() > 50

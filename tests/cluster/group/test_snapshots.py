@@ -7,20 +7,29 @@ import pytest
 
 from mayfly.cluster.group.applying import Applying
 from mayfly.cluster.group.group import Group
-from mayfly.cluster.group.log_upkeep import TIMES_TOO_LONG, TIMES_TOO_LONG_WITH_AN_OFFER
+from mayfly.cluster.group.log_upkeep import TIMES_TOO_LONG, TIMES_TOO_LONG_FOR_ANYBODY
 from mayfly.cluster.group.rebuilding import Rebuild
 from mayfly.cluster.group.settings import SNAPSHOT_REFUSED_FOR_MS
 from mayfly.cluster.group.snapshot_intake import SnapshotIntake
 from mayfly.cluster.group.snapshot_offer import OFFER_KEPT_MS
 from mayfly.cluster.log.batch import MissingEntry
 from mayfly.cluster.log.snapshot_codec import OutgoingSnapshot
-from mayfly.cluster.raft import ConfState, MessageType, RaftMessage, Snapshot, SnapshotMetadata
+from mayfly.cluster.raft import (
+    ConfChange,
+    ConfChangeType,
+    ConfState,
+    MessageType,
+    RaftMessage,
+    Snapshot,
+    SnapshotMetadata,
+)
 from mayfly.cluster.raft.progress import ProgressState
 from mayfly.cluster.raft.step import snapshot_applied
 from tests.cluster.group.own_sessions import told_by_replica
 from tests.cluster.host.three_hosts import TICK_MS, Cluster, Node, Recorder
 
 COMPACT_ENTRIES = 20
+COMPACT_BYTES = 2000
 KEEP = 5
 
 
@@ -33,8 +42,8 @@ def _submit(cluster: Cluster, count: int, tag: bytes = b"w") -> None:
 class Lagging:
     """A cluster with a member whose log is too short for anything but a snapshot, which the network loses."""
 
-    def __init__(self) -> None:
-        self.cluster = cluster = Cluster(3, compact_entries=COMPACT_ENTRIES, keep=KEEP)
+    def __init__(self, compact_bytes: int = 1 << 40) -> None:
+        self.cluster = cluster = Cluster(3, compact_entries=COMPACT_ENTRIES, compact_bytes=compact_bytes, keep=KEEP)
         cluster.run_until(lambda: cluster.leader() != 0)
         self.leader_id = cluster.leader()
         self.away = next(id for id in cluster.ids if id != self.leader_id)
@@ -118,12 +127,10 @@ def test_the_same_snapshot_is_sent_again_with_all_that_it_refers_to() -> None:
     lagging.cluster.loses = lambda sender, to, message: False
     lagging.leader.host.snapshot_sent(lagging.away, 0, False)
     lagging.cluster.run_until(lagging.same)
-    # What was held back for it goes when nobody has wanted it for a while.
+    # What was held back for it goes when the log does not go on from it any more: all members have what is behind it.
     assert all(lagging.stored(entry.index) for entry in entries)
-    for _ in range(OFFER_KEPT_MS // TICK_MS - 20):
-        lagging.cluster.step()
-    assert all(lagging.stored(entry.index) for entry in entries)
-    lagging.cluster.run_until(lambda: not any(lagging.stored(entry.index) for entry in entries))
+    lagging.cluster.run_until(lambda: lagging.group.log.snapshot_index() > first.metadata.index)
+    lagging.cluster.run_until(lambda: not any(lagging.stored(entry.index) for entry in entries), 2)
 
 
 def test_what_a_snapshot_holds_back_is_released_after_a_restart_too() -> None:
@@ -141,13 +148,21 @@ def test_what_a_snapshot_holds_back_is_released_after_a_restart_too() -> None:
 
 
 def _compacted(lagging: Lagging) -> None:
-    _submit(lagging.cluster, (TIMES_TOO_LONG_WITH_AN_OFFER + 2) * COMPACT_ENTRIES, b"x")
-    assert lagging.group.log.snapshot_index() > lagging.lost[0].metadata.index
+    """The log behind it took too many bytes: it is not waited for without an end."""
+    first = lagging.lost[0]
+    assert isinstance(first.body, OutgoingSnapshot)
+    before = lagging.group.upkeep._log_bytes
+    while lagging.group.log.snapshot_index() <= first.metadata.index:
+        grown_bytes = lagging.group.upkeep._log_bytes
+        _submit(lagging.cluster, 1, b"x")
+    assert grown_bytes - before > (TIMES_TOO_LONG_FOR_ANYBODY - TIMES_TOO_LONG) * COMPACT_BYTES
+    # Who sends it stops.
+    assert "the log behind it has become too long" in first.body.failed
 
 
 def _members_changed(lagging: Lagging) -> None:
-    conf = lagging.group.conf_state
-    lagging.group.conf_state = ConfState(conf.voters, [9])
+    lagging.group.raw.propose_conf_change(ConfChange(ConfChangeType.ADD_LEARNER_NODE, 9))
+    lagging.cluster.run_until(lambda: 9 in lagging.group.conf_state.learners)
 
 
 def _unreadable(lagging: Lagging) -> None:
@@ -170,7 +185,7 @@ def _short_of_disk(lagging: Lagging) -> None:
 
 @pytest.mark.parametrize("change", [_compacted, _members_changed, _unreadable, _short_of_disk])
 def test_another_snapshot_is_made_when_the_old_one_will_not_do(change: Callable[[Lagging], None]) -> None:
-    lagging = Lagging()
+    lagging = Lagging(COMPACT_BYTES)
     change(lagging)
     again = lagging.fails()
     assert again.body is not lagging.lost[0].body
@@ -333,7 +348,7 @@ def test_a_snapshot_is_read_to_its_end_though_newer_ones_arrive_faster() -> None
     arriving.arrives(reported=False)
     first = arriving.cluster.now
     while machine.snapshots_read == 0:
-        arriving.group.upkeep.drop_offer()
+        arriving.group.upkeep.set_offer_aside()
         _submit(arriving.cluster, 1, b"x")
         arriving.arrives(reported=False)
         assert arriving.cluster.now - first < 2 * steps * TICK_MS

@@ -352,6 +352,90 @@ def test_a_replica_that_is_behind_what_its_node_was_told_does_not_tell_it_again(
     assert group.tell_session()
 
 
+class BehindItsReplica:
+    """A node that has been given a replica by a snapshot, which leads before its session has been told what was before
+    that: other replicas have kept it."""
+
+    def __init__(self, shall_go: bool = False, is_able: bool = True) -> None:
+        """`shall_go`: it leads when the plan has another one in its place. `is_able`: others could lead."""
+        self.cluster = cluster = placed(compact_entries=12)
+        self.node = without(cluster)
+        self.talk = Talk(cluster, self.node)
+        self.talk.over_steps(5)
+        cluster.run_until(lambda: self.talk.is_answered)
+        self.host = cluster.nodes[self.node].host
+        feeding = self.host._feeding
+        take, feeding._take_feed = feeding._take_feed, lambda peer, data, now_ms: []  # type: ignore[method-assign]
+        self.talk.say()
+        cluster.step()
+        others = cluster.plan[GROUP][:2]
+        Talk(cluster, others[0]).over_steps(80)
+        self.plan(*others, self.node)
+        cluster.run_until(lambda: self.votes() and self.is_behind())
+        for node in cluster.nodes.values():
+            node.host.reconfigure = lambda now_ms: None  # type: ignore[method-assign]
+            node.host.leadership.balance = lambda now_ms: []  # type: ignore[method-assign]
+        if shall_go:
+            self.plan(*others, next(id for id in cluster.members if id not in (*others, self.node)))
+        if not is_able:
+            self.host.leadership._able = lambda group, now_ms: []  # type: ignore[method-assign]
+        before = cluster.nodes[cluster.leader(GROUP)].host
+        group = before.groups[GROUP]
+        self.term = group.term + 1
+        group.raw.transfer_leader(self.node)
+        before._has_work(GROUP)
+        cluster.run_until(lambda: group.term >= self.term, 20)
+        feeding._take_feed = take  # type: ignore[method-assign]
+
+    def plan(self, *voters: int) -> None:
+        self.cluster.plan[GROUP] = voters
+        self.cluster.follow()
+
+    def votes(self) -> bool:
+        group = self.host.groups.get(GROUP)
+        leader = self.cluster.nodes.get(self.cluster.leader(GROUP))
+        if group is None or leader is None:
+            return False
+        conf = group.conf_state
+        return leader.host.groups[GROUP].conf_state == conf and not conf.learners and self.node in conf.voters
+
+    def is_behind(self) -> bool:
+        feed = self.host.groups[GROUP].feeds.get(self.node)
+        return feed is not None and feed.base > self.host.sessions[GROUP].cursor
+
+    def check(self) -> None:
+        self.cluster.run_until(lambda: self.talk.is_answered)
+        assert self.cluster.nodes[self.node].sessions_lost == 0 and LOST not in self.talk.heard
+        own = [effect for effect in self.cluster.nodes[self.node].effects if effect in self.talk.sent]
+        assert own == self.talk.sent
+
+
+@pytest.mark.parametrize("shall_go", [False, True])
+def test_a_leader_that_has_not_kept_what_its_own_session_misses_lets_another_one_lead(shall_go: bool) -> None:
+    """That one tells the session, whose replica goes on from there if it stays."""
+    behind = BehindItsReplica(shall_go)
+    behind.talk.say()
+    behind.check()
+    assert behind.host.groups[GROUP].term == behind.term + 1
+    session = behind.host.sessions[GROUP]
+    for _ in range(20):
+        behind.cluster.step()
+    assert session.is_fed is shall_go
+    behind.talk.over_steps(3)
+    behind.check()
+
+
+@pytest.mark.parametrize("shall_go", [False, True])
+def test_if_nobody_takes_over_the_session_ends(shall_go: bool) -> None:
+    """And the next one goes on, in the same term."""
+    behind = BehindItsReplica(shall_go, is_able=False)
+    behind.cluster.run_until(lambda: behind.cluster.nodes[behind.node].sessions_lost == 1)
+    before = len(behind.talk.heard)
+    behind.talk.over_steps(3)
+    behind.cluster.run_until(lambda: len(behind.talk.heard) >= before + 3)
+    assert behind.host.groups[GROUP].leads and behind.host.groups[GROUP].term == behind.term
+
+
 def test_where_every_node_has_every_group_nothing_is_fed() -> None:
     cluster = Changing(5)
     cluster.run_until(cluster.settled)

@@ -147,7 +147,7 @@ class Deaf:
         self.cluster.loses = lambda sender, to, message: to == self.id
 
     def misses_entries(self) -> None:
-        for number in range(50):
+        for number in range(70):
             for node in (self.leader.id, self.other):
                 _submit(self.cluster, node, [b"%02d%02d" % (number, node)])
                 self.cluster.step()
@@ -224,7 +224,7 @@ def test_what_a_snapshot_tells_is_taken_for_done_unless_its_batch_was_cut_short(
     give(b"done")
     give(b"firs", NONE if cut else b"fine", b"last")
     give(b"late")
-    for number in range(50):
+    for number in range(70):
         for node in (cluster.leader(), other):
             _submit(cluster, node, [b"%02d%02d" % (number, node)])
             cluster.step()

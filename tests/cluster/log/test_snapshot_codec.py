@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mayfly.cluster.log.batch import CorruptStore, MissingEntry
-from mayfly.cluster.log.snapshot_codec import OutgoingSnapshot, ReceivedSnapshot
+from mayfly.cluster.log.snapshot_codec import OutgoingSnapshot, ReceivedSnapshot, SnapshotGivenUp
 from mayfly.cluster.raft import Entry, MessageType, RaftMessage, Snapshot, SnapshotMetadata
 from simulation.cluster.carried import carried
 
@@ -105,6 +105,22 @@ def test_an_entry_that_is_gone_is_told_and_noted() -> None:
         list(pieces)
     assert made.failed == "entry 3 of group 5 is not stored"
     assert blob.endswith(b"three")
+
+
+@pytest.mark.parametrize("live", [[], [Entry(1, 2, 0, b"two")]])
+def test_what_was_given_up_is_not_sent_on(live: list[Entry]) -> None:
+    """Not even what could be read still: nothing comes of it."""
+    made, _ = ready(b"a large state", live)
+    pieces = made.pieces(0, 4)
+    next(pieces)
+    made.give_up("a newer one is there")
+    made.give_up("nobody asks")
+    with pytest.raises(SnapshotGivenUp, match="a newer one is there"):
+        next(pieces)
+    with pytest.raises(SnapshotGivenUp):
+        next(made.pieces(0, 1000))
+    with pytest.raises(SnapshotGivenUp):
+        end(made.prepare())
 
 
 def test_checked_entries_that_are_cut_off_later_are_told() -> None:

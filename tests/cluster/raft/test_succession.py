@@ -125,7 +125,7 @@ def test_what_a_leader_is_asked() -> None:
     assert (node.slowest_match(), node.committed, node.has_pending_conf_change) == (0, 1, False)
     assert [node.is_replicating(id) for id in (2, 3, 4)] == [True, False, False]
     assert [node.is_member(id) for id in (1, 3, 4)] == [True, True, False]
-    assert (node.lead_transferee, node.sends_snapshot, node.decides_alone) == (0, False, False)
+    assert (node.lead_transferee, node.decides_alone) == (0, False)
     node.transfer_leader(2)
     assert node.lead_transferee == 2
     assert Subject(size=1).node.decides_alone
