@@ -206,6 +206,10 @@ LEVEL_LETTERS_NOT_CROSSED: Final = 10
 """Who asks whether all that it has published has arrived in a queue's new shard (CROSS) does not wait for dead letters
 behind that."""
 
+LEVEL_LETTERS_BEHIND_ARRIVALS: Final = 10
+"""A dead letter for a queue that is arriving in the letter's own shard waits until all that was in the queue is there:
+what died before may be among that (RULES D7)."""
+
 LEVEL_PLACES_KEPT: Final = 10
 """A queue takes no exclusive consumer while those of the shard from which it has come may still be on their way."""
 

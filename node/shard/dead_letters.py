@@ -4,7 +4,12 @@ D6-D9). HOT.
 
 from typing import Final
 
-from mayfly.cluster.versions import LEVEL_FAILED_DELIVERIES, LEVEL_QUEUE_MOVES, LEVEL_RELEASES_GET_THROUGH
+from mayfly.cluster.versions import (
+    LEVEL_FAILED_DELIVERIES,
+    LEVEL_LETTERS_BEHIND_ARRIVALS,
+    LEVEL_QUEUE_MOVES,
+    LEVEL_RELEASES_GET_THROUGH,
+)
 from mayfly.node.numbers import STREAM_SOURCE
 from mayfly.node.shard.commands import (
     CONTENT_HEAD,
@@ -149,8 +154,12 @@ def move_here(state: State, content: Message, target: int) -> None:
 
 
 def _waits_before(state: State, queue: Queue) -> bool:
-    """Whether what comes for the queue has to wait in its lane: it does not take anything now, or others wait."""
-    return queue.has_left or queue.returns or queue.queue_id in state.outbox.filled
+    """Whether what comes for the queue has to wait in its lane: it does not take anything now, or others wait. To one
+    that is arriving, of what died before it may still be something on the way from where it was (RULES D7)."""
+    return (
+        queue.has_left or queue.returns or queue.queue_id in state.outbox.filled
+        or (queue.is_arriving and state.level >= LEVEL_LETTERS_BEHIND_ARRIVALS)
+    )  # fmt: skip
 
 
 def move_away(state: State, content: Message, target_shard: int, target: int) -> None:

@@ -105,6 +105,23 @@ MOVE_BUGS = [
         "assert",
     ),
     Bug(
+        "puts a letter before what is still on its way with its queue",
+        "node/shard/dead_letters.py",
+        "        or (queue.is_arriving and state.level >= LEVEL_LETTERS_BEHIND_ARRIVALS)\n",
+        "",
+        _SHARD + "test_d7_a_letter_in_the_shard_to_which_a_queue_comes_waits_for_all_that_was_in_it",
+        "assert",
+    ),
+    Bug(
+        "commits to where a queue has moved on without waiting for what is behind it",
+        "node/broker/operations/session.py",
+        "        while uncrossed := crossings.uncrossed(transaction.queues(cluster.catalog)):\n",
+        "        if uncrossed := crossings.uncrossed(transaction.queues(cluster.catalog)):\n",
+        "tests/node/broker/test_transactions.py::"
+        "test_a_queue_that_moves_on_while_a_commit_goes_over_is_gone_over_to_once_more",
+        "assert",
+    ),
+    Bug(
         "has publishers wait for letters without room",
         "node/shard/moves.py",
         "        return Crossed(lane.last_own, False)\n",

@@ -54,7 +54,9 @@ def commit(channel: OperationChannel, method: Any, arguments: bytes) -> Steps:
         settling = transaction.holders(unacknowledged)
         if transaction.lacks_queues(cluster.catalog):
             known((yield BarrierStep()))
-        yield from crossings.cross(transaction.queues(cluster.catalog))
+        # One of them may move once more meanwhile: it is routed to where that leads, so that is waited for as well.
+        while uncrossed := crossings.uncrossed(transaction.queues(cluster.catalog)):
+            yield from crossings.cross(uncrossed)
         queues_moved = cluster.catalog.queues_moved
         returned = transaction.route(cluster.catalog)
         if channel.open:

@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 from pamqp import commands
 
+from mayfly.node.catalog import Done, MoveQueue, QueueMoved
+from mayfly.node.shard.commands import CROSS, TRANSACTION
+from mayfly.node.transient.local_shard import LocalHandle
 from tests.node.broker.three_brokers import ThreeBrokers
 from tests.node.conftest import closed
 
@@ -338,3 +341,39 @@ def test_transactions_through_any_node_on_queues_of_any_node() -> None:
         home.send(1, commands.Queue.Declare(queue=name, passive=True))
         brokers.run_until(lambda: home.received)
         assert home.take(1)[0].message_count == left, name
+
+
+def test_a_queue_that_moves_on_while_a_commit_goes_over_is_gone_over_to_once_more(
+    world: Any, client: Any, monkeypatch: Any
+) -> None:
+    """What was committed before, in the shard that the queue has left meanwhile, may still be on its way from there."""
+    client.declare("q")
+    catalog = world.cluster.catalog
+    record = catalog.queue("/", "q")
+    shards = [record.shard, record.shard % 4 + 1, (record.shard + 1) % 4 + 1]
+
+    def move_on(number: int) -> None:
+        source, target = shards[number - 1], shards[number]
+        catalog.apply(MoveQueue("/", "q", target))
+        assert catalog.apply(QueueMoved(record.id, source, target, number)) == Done(True)
+
+    asked: list[tuple[int, int]] = []
+    submit = LocalHandle.submit
+
+    def watch(handle: LocalHandle, command: bytes, done: Any) -> None:
+        asked.append((handle.shard_id, command[0]))
+        submit(handle, command, done)
+        if len(asked) == 1:
+            move_on(2)
+
+    move_on(1)
+    select(client)
+    client.publish(1, "q")
+    monkeypatch.setattr(LocalHandle, "submit", watch)
+    commit(client)
+    assert asked == [
+        (shards[0], CROSS),
+        (shards[0], CROSS),
+        (shards[1], CROSS),
+        (shards[2], TRANSACTION),
+    ]

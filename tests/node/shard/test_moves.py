@@ -8,6 +8,7 @@ from pamqp.commands import Basic
 
 from mayfly.cluster.versions import (
     LEVEL_HIGHEST,
+    LEVEL_LETTERS_BEHIND_ARRIVALS,
     LEVEL_LETTERS_NOT_CROSSED,
     LEVEL_NUMBERED_MOVES,
     LEVEL_PLACES_KEPT,
@@ -398,6 +399,45 @@ def test_dead_letters_to_a_queue_that_moves_keep_their_order(said: int) -> None:
             shards.lead_moves(1)
     shards.finish_moves()
     assert shards.ready(Q) == bodies(8)
+
+
+def arriving_beside_a_death(level: int = LEVEL_HIGHEST) -> MovingShards:
+    """A queue that has left shard 1 for 2 with m0, and is made there, but m0 is still on its way; the letter m1 comes
+    of a queue of shard 2, as m0 did. Of a queue that refuses publishes the catalog says by now where it is."""
+    shards = MovingShards(level=level)
+    shards.create(DLQ, 2, message_ttl_ms=1, dead_letter_exchange="dlx")
+    shards.create(Q, 1, max_length=9, overflow="reject-publish")
+    for number, shard in enumerate((1, 2)):
+        shards.publish(2, DLQ, f"m{number}")
+        shards.now_ms += 2
+        shards.tick(2)
+        if number == 1:
+            shards.ask_to_move(Q, 2)
+            shards.lead_moves(1)
+            shards.send(None, 1)
+        route(shards, 2, (shard, Q))
+        shards.send(None, 2)
+        shards.settle_lanes(2)
+    found = shards.shards[2].shard.queue(Q)
+    assert found is not None and found.is_arriving
+    return shards
+
+
+def test_d7_a_letter_in_the_shard_to_which_a_queue_comes_waits_for_all_that_was_in_it() -> None:
+    """D7: what died before it may be among that."""
+    shards = arriving_beside_a_death()
+    (answer,) = shards.run(2, commands.encode_get(Q, 9, True))
+    assert isinstance(answer, Moved)
+    shards.shards[2].restore()
+    shards.finish_moves()
+    assert shards.ready(Q) == bodies(2)
+
+
+def test_below_its_level_that_letter_goes_before_them() -> None:
+    shards = arriving_beside_a_death(LEVEL_LETTERS_BEHIND_ARRIVALS - 1)
+    (answer,) = shards.run(2, commands.encode_get(Q, 9, True))
+    assert isinstance(answer, GetResult) and answer.message is not None
+    assert shards.shards[2].body(answer.message) == "m1"
 
 
 @pytest.mark.parametrize("room", [0, 3])
