@@ -72,7 +72,8 @@ def test_clusters_whose_queues_move() -> None:
 def test_it_notices_a_channel_that_overtakes_itself_when_its_queue_moves(monkeypatch: pytest.MonkeyPatch) -> None:
     """Publishers that do not wait for what they have on its way to the new shard."""
     monkeypatch.setattr(crossings.Crossings, "uncrossed", lambda crossings, queues: [])
-    assert "order: hurried: message" in MOVING.failure_of(1)
+    found = (str(each) for seed in (1, 2, 3) for each in OutsiderRun(draw_moving(seed)).run().violations)
+    assert any(each.startswith("order: hurried: message") for each in found)
 
 
 @pytest.mark.parametrize("seed", AGES_SEEDS)
