@@ -82,6 +82,10 @@ WHY_NOT_THIS: Final = {
     "counts for a move how long an earlier one has waited":
         "moves sooner than it may, which breaks D7 at full queues, where the judge lets it pass",
     "sends a queue to a shard that nobody leads": "costs time, until that shard has a leader",
+    "commits to where a queue has moved on without waiting for what is behind it":
+        "breaks the order of transactions, which the outsider does not use",
+    "puts a letter before what is still on its way with its queue":
+        "needs a queue that refuses publishes and moves to the shard of one that dies into it",
     "passes over what a queue that comes back has in its lane":
         "needs a publish of a node that is behind, when the queue comes back",
     "keeps what was published in the entry that drops a queue on its way back":
