@@ -7,6 +7,7 @@ import pytest
 
 from mayfly.cluster import notice_kinds
 from mayfly.cluster.group.sessions import KIND_FED, KIND_SESSION
+from mayfly.cluster.host import feeding
 from mayfly.cluster.host.feeding import _FEED, _RESUME, KINDS, BadFeeding
 from mayfly.cluster.host.frame import Frame
 from mayfly.cluster.raft import MessageType, RaftMessage
@@ -364,8 +365,8 @@ class BehindItsReplica:
         self.talk.over_steps(5)
         cluster.run_until(lambda: self.talk.is_answered)
         self.host = cluster.nodes[self.node].host
-        feeding = self.host._feeding
-        take, feeding._take_feed = feeding._take_feed, lambda peer, data, now_ms: []  # type: ignore[method-assign]
+        own = self.host._feeding
+        take, own._take_feed = own._take_feed, lambda peer, data, now_ms: []  # type: ignore[method-assign]
         self.talk.say()
         cluster.step()
         others = cluster.plan[GROUP][:2]
@@ -385,7 +386,7 @@ class BehindItsReplica:
         group.raw.transfer_leader(self.node)
         before._has_work(GROUP)
         cluster.run_until(lambda: group.term >= self.term, 20)
-        feeding._take_feed = take  # type: ignore[method-assign]
+        own._take_feed = take  # type: ignore[method-assign]
 
     def plan(self, *voters: int) -> None:
         self.cluster.plan[GROUP] = voters
@@ -410,6 +411,7 @@ class BehindItsReplica:
         assert own == self.talk.sent
 
 
+@pytest.mark.skipif(feeding.__file__.endswith(".so"), reason="a method of a compiled class stays what it is")
 @pytest.mark.parametrize("shall_go", [False, True])
 def test_a_leader_that_has_not_kept_what_its_own_session_misses_lets_another_one_lead(shall_go: bool) -> None:
     """That one tells the session, whose replica goes on from there if it stays."""
@@ -425,6 +427,7 @@ def test_a_leader_that_has_not_kept_what_its_own_session_misses_lets_another_one
     behind.check()
 
 
+@pytest.mark.skipif(feeding.__file__.endswith(".so"), reason="a method of a compiled class stays what it is")
 @pytest.mark.parametrize("shall_go", [False, True])
 def test_if_nobody_takes_over_the_session_ends(shall_go: bool) -> None:
     """And the next one goes on, in the same term."""
