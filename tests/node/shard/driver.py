@@ -9,6 +9,7 @@ from mayfly.node.content_header import EXPIRATION
 from mayfly.node.shard import commands
 from mayfly.node.shard.effects import ConsumerCancelled, Deliver
 from mayfly.node.shard.message import Message
+from mayfly.node.shard.results import Published
 from mayfly.node.shard.settings import ShardQueueSettings, encode_terms
 from mayfly.node.shard.shard import Shard
 from tests.node.shard.declared import check_declared
@@ -99,6 +100,12 @@ class Driver:
     def run(self, *encoded: bytes, session: SessionKey | None = A) -> list[object]:
         """Commands of one session in one entry; the answers."""
         return self.entry((session, b"".join(encoded)))
+
+    def guarded(self, *publishes: bytes) -> tuple[list[int], list[int]]:
+        """Publishes, or changes of what waits, behind a guard: which were refused, and which are nowhere."""
+        (answer,) = self.run(commands.encode_guard(len(publishes)), *publishes)
+        assert isinstance(answer, Published)
+        return answer.refused, answer.nowhere
 
     def lead(self, *encoded: bytes) -> None:
         """Commands of the leader in one entry."""

@@ -25,13 +25,6 @@ def kept(body: str, *queue_ids: int) -> bytes:
     return b"".join(parts)
 
 
-def guarded(driver: Driver, *publishes: bytes) -> tuple[list[int], list[int]]:
-    """What was refused, and what is nowhere."""
-    (answer,) = driver.run(commands.encode_guard(len(publishes)), *publishes)
-    assert isinstance(answer, Published)
-    return answer.refused, answer.nowhere
-
-
 @pytest.fixture
 def driver() -> Driver:
     """A shard with queue 1, which allows schedules, and a full queue 2."""
@@ -47,7 +40,7 @@ def test_what_comes_to_no_queue_is_nowhere(driver: Driver) -> None:
         publish("a", 1), publish("b", 9), publish("c", 9, 1), publish("d", 8, 9), later("e", 9, after_ms=5),
         later("f", 9, 1, after_ms=5), kept("g", 9), kept("h", 1), recurs("i", 9, every_s=5), publish("j", 9),
     )  # fmt: skip
-    assert guarded(driver, *run) == ([], [1, 3, 4, 6, 8, 9])
+    assert driver.guarded(*run) == ([], [1, 3, 4, 6, 8, 9])
     assert driver.drain(1) == ["a", "c", "h"]
     assert statistics_of(driver.shard).missing_targets == 9
     assert driver.shard.digest() == driver.replay().digest()
@@ -56,11 +49,11 @@ def test_what_comes_to_no_queue_is_nowhere(driver: Driver) -> None:
 def test_s4_nor_is_a_change_anywhere_under_whose_id_nothing_waits(driver: Driver) -> None:
     """S4: one word for both; the positions count publishes and changes together."""
     run = (publish("a", 9), change("x", queues=(1,)), publish("b", 1), change("x", queues=(9,)))
-    assert guarded(driver, *run) == ([], [0, 1, 3])
+    assert driver.guarded(*run) == ([], [0, 1, 3])
 
 
 def test_what_is_refused_is_not_nowhere(driver: Driver) -> None:
-    assert guarded(driver, publish("a", 2), publish("b", 2, 9), publish("c", 9), publish("d", 9, 2)) == ([0, 1, 3], [2])
+    assert driver.guarded(publish("a", 2), publish("b", 2, 9), publish("c", 9), publish("d", 9, 2)) == ([0, 1, 3], [2])
 
 
 def test_the_log_decides_between_a_publish_and_the_coming_and_going_of_its_queue(driver: Driver) -> None:

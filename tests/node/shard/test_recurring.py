@@ -18,7 +18,7 @@ from mayfly.node.shard.shard import Shard
 from mayfly.node.shard.state import PAUSE_MS
 from tests.node.shard.driver import Driver, attach, publish, update_queue
 from tests.node.shard.moving_shards import MovingShards
-from tests.node.shard.test_rescheduling import change, changed, header_of, later
+from tests.node.shard.test_rescheduling import change, header_of, later
 from tests.node.shard.test_schedules import message, scheduled
 
 MINUTE_MS = 60_000
@@ -247,7 +247,7 @@ def test_s6_cancelled_it_never_comes_again(driver: Driver) -> None:
     driver.run(recurs("a", every_s=5), recurs("b"), recurs("c", every_s=1))
     driver.pass_ms(1000)
     driver.tick()
-    assert changed(driver, change("a"), change("b"), change("c"), change("c")) == ([], [3])
+    assert driver.guarded(change("a"), change("b"), change("c"), change("c")) == ([], [3])
     assert driver.shard.undecided(9) == []
     assert driver.shard.next_message_due_ms() == -1
     driver.pass_ms(100_000)
@@ -262,7 +262,7 @@ def test_s6_rescheduled_the_next_time_is_another_and_those_behind_it_follow(driv
     """S6, S4: now at the soonest."""
     driver.run(recurs("a", every_s=5), recurs("b"))
     published_ms = driver.time_ms
-    assert changed(driver, change("a", (commands.AFTER, 2000)), change("b", (commands.AT, 7))) == ([], [])
+    assert driver.guarded(change("a", (commands.AFTER, 2000)), change("b", (commands.AT, 7))) == ([], [])
     assert driver.drain(1) == ["b"]
     assert [each.enqueued_ms - UNDECIDED_MS for _, each in driver.shard.undecided(9)] == [published_ms]
     driver.pass_ms(2000)
@@ -357,7 +357,7 @@ def test_s6_what_comes_back_waits_for_its_retry_beside_it(driver: Driver) -> Non
     driver.tick()
     driver.run(commands.encode_settle(2, 7, commands.REQUEUE, [1]))
     assert due_times(driver, 2) == [1000, 1000]
-    assert changed(driver, change("a", queues=(2,))) == ([], [])
+    assert driver.guarded(change("a", queues=(2,))) == ([], [])
     driver.pass_ms(1000)
     driver.tick()
     assert driver.delivered(7) == ["a", "a"]
@@ -562,10 +562,10 @@ def test_s6_seen_to_promptly_each_time_with_a_leader_comes_and_no_other(
             driver.run(recurs(name, every_s=number))
             waiting[name] = (driver.time_ms + 1000 * number, 1000 * number)
         elif step == "cancel":
-            changed(driver, change(name))
+            driver.guarded(change(name))
             waiting.pop(name, None)
         elif step == "move":
-            changed(driver, change(name, (commands.AFTER, number)))
+            driver.guarded(change(name, (commands.AFTER, number)))
             if name in waiting:
                 waiting[name] = (driver.time_ms + number, waiting[name][1])
                 reach(driver.time_ms, True)
@@ -596,7 +596,7 @@ def test_s6_retries_at_one_place_in_a_run_and_among_the_young_come() -> None:
     for _ in range(6):
         driver.tick()
     driver.run(commands.encode_settle(2, 7, commands.REQUEUE, [1, 2, 3, 4, 5]))
-    assert changed(driver, change("a", queues=(2,))) == ([], [])
+    assert driver.guarded(change("a", queues=(2,))) == ([], [])
     driver.pass_ms(1000)
     driver.tick()
     assert scheduled(driver, 2) == 0

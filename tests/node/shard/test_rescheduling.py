@@ -51,13 +51,6 @@ def change(message_id: str, due: tuple[int, int] = CANCEL, queues: tuple[int, ..
     return encoded
 
 
-def changed(driver: Driver, *changes: bytes) -> tuple[list[int], list[int]]:
-    """What was refused, and where nothing was waiting."""
-    (answer,) = driver.run(commands.encode_guard(len(changes)), *changes)
-    assert isinstance(answer, Published)
-    return answer.refused, answer.nowhere
-
-
 @pytest.fixture
 def driver() -> Driver:
     """A shard with queue 1, which allows schedules."""
@@ -69,10 +62,10 @@ def driver() -> Driver:
 def test_s4_what_is_cancelled_is_never_delivered(driver: Driver) -> None:
     """S4: it leaves at once, with its entry and its timer."""
     driver.run(attach(1, 7), later("a", after_ms=100), later("b", after_ms=200))
-    assert changed(driver, change("a")) == ([], [])
+    assert driver.guarded(change("a")) == ([], [])
     assert scheduled(driver) == 1
     assert driver.shard.next_message_due_ms() == driver.time_ms + 200
-    assert changed(driver, change("b")) == ([], [])
+    assert driver.guarded(change("b")) == ([], [])
     assert driver.shard.next_message_due_ms() == -1
     assert not driver.shard.live_entries()
     driver.pass_ms(500)
@@ -86,16 +79,16 @@ def test_s4_what_is_ready_or_was_delivered_or_is_unknown_is_not_cancelled(driver
     driver.run(later("a", after_ms=100), later("b", after_ms=300))
     driver.pass_ms(100)
     driver.tick()
-    assert changed(driver, change("a"), change("never"), change("b"), change("b")) == ([], [0, 1, 3])
+    assert driver.guarded(change("a"), change("never"), change("b"), change("b")) == ([], [0, 1, 3])
     assert driver.drain(1) == ["a"]
-    assert changed(driver, change("a")) == ([], [0])
+    assert driver.guarded(change("a")) == ([], [0])
 
 
 def test_s4_the_log_decides_between_a_cancel_and_the_due_time(driver: Driver) -> None:
     """S4: until the entry that makes it ready it waits, however late that is."""
     driver.run(later("a", after_ms=100))
     driver.pass_ms(1000)
-    assert changed(driver, change("a")) == ([], [])
+    assert driver.guarded(change("a")) == ([], [])
     driver.tick()
     assert driver.drain(1) == []
 
@@ -111,26 +104,26 @@ def test_s4_all_that_wait_under_an_id_are_meant(driver: Driver) -> None:
     """S4: in all queues of the command."""
     driver.create(2, allow_schedule=True)
     driver.run(later("a", 1, 2, after_ms=100), later("a", after_ms=50), later("", after_ms=60, body="without"))
-    assert changed(driver, change("a", queues=(1, 2))) == ([], [])
+    assert driver.guarded(change("a", queues=(1, 2))) == ([], [])
     assert (scheduled(driver, 1), scheduled(driver, 2)) == (1, 0)
     driver.run(later("c", 2, after_ms=100))
-    assert changed(driver, change("c", queues=(1, 2)), change("c", queues=(2, 1, 99))) == ([], [1])
+    assert driver.guarded(change("c", queues=(1, 2)), change("c", queues=(2, 1, 99))) == ([], [1])
 
 
 def test_s4_more_under_an_id_than_an_entry_may_change_is_undecided(driver: Driver) -> None:
     """S4, C4: some are cancelled, the answer is no, and the same again goes on."""
     driver.run(*[later("a", after_ms=100)] * (CHANGED_PER_ENTRY + 1))
-    assert changed(driver, change("a")) == ([0], [])
-    assert changed(driver, change("a")) == ([], [])
+    assert driver.guarded(change("a")) == ([0], [])
+    assert driver.guarded(change("a")) == ([], [])
     driver.run(*[later("a", after_ms=100)] * CHANGED_PER_ENTRY)
-    assert changed(driver, change("a")) == ([], [])
-    assert changed(driver, change("a")) == ([], [0])
+    assert driver.guarded(change("a")) == ([], [])
+    assert driver.guarded(change("a")) == ([], [0])
 
 
 def test_s4_more_under_an_id_than_an_entry_may_change_is_not_rescheduled(driver: Driver) -> None:
     """S4, C4: else the same again would find what it has put back."""
     driver.run(*[later("a", after_ms=100)] * (CHANGED_PER_ENTRY + 1))
-    assert changed(driver, change("a", (commands.AFTER, 500))) == ([0], [])
+    assert driver.guarded(change("a", (commands.AFTER, 500))) == ([0], [])
     driver.pass_ms(100)
     driver.tick()
     assert (driver.ready(1), scheduled(driver)) == (CHANGED_PER_ENTRY + 1, 0)
@@ -142,23 +135,23 @@ def test_c4_s4_what_one_entry_changes_is_bounded_and_each_command_changes_one(dr
     driver.run(*[later(f"one {number}", after_ms=100) for number in range(CHANGED_PER_ENTRY + 5)])
     changes = [change("a"), change("b"), change("b")]
     changes += [change(f"one {number}") for number in range(CHANGED_PER_ENTRY + 5)]
-    assert changed(driver, *changes) == ([1, 2], [])
+    assert driver.guarded(*changes) == ([1, 2], [])
     assert scheduled(driver) == CHANGED_PER_ENTRY - 2
-    assert changed(driver, change("b")) == ([], [])
+    assert driver.guarded(change("b")) == ([], [])
 
 
 def test_s4_rescheduled_it_is_due_then_and_its_ttl_counts_from_there(driver: Driver) -> None:
     """S4, S3."""
     driver.run(later("a", after_ms=100, ttl_ms=50), later("b", after_ms=200))
-    assert changed(driver, change("a", (commands.AFTER, 500))) == ([], [])
-    assert changed(driver, change("b", (commands.AT, driver.time_ms + 50))) == ([], [])
+    assert driver.guarded(change("a", (commands.AFTER, 500))) == ([], [])
+    assert driver.guarded(change("b", (commands.AT, driver.time_ms + 50))) == ([], [])
     driver.pass_ms(50)
     driver.tick()
     assert driver.drain(1) == ["b"]
     driver.pass_ms(449)
     driver.tick()
     assert (driver.ready(1), scheduled(driver)) == (0, 1)
-    assert changed(driver, change("a", (commands.AFTER, 10))) == ([], [])
+    assert driver.guarded(change("a", (commands.AFTER, 10))) == ([], [])
     driver.pass_ms(10)
     driver.tick()
     assert driver.ready(1) == 1
@@ -170,10 +163,10 @@ def test_s4_rescheduled_it_is_due_then_and_its_ttl_counts_from_there(driver: Dri
 def test_s4_rescheduled_to_a_time_that_has_passed_it_is_ready(driver: Driver) -> None:
     """S4, S2: behind what is, and given to whoever waits."""
     driver.run(later("a", after_ms=100), later("b", after_ms=100))
-    assert changed(driver, change("b", (commands.AT, 5))) == ([], [])
+    assert driver.guarded(change("b", (commands.AT, 5))) == ([], [])
     assert driver.drain(1) == ["b"]
     driver.run(attach(1, 7))
-    assert changed(driver, change("a", (commands.AFTER, 0))) == ([], [])
+    assert driver.guarded(change("a", (commands.AFTER, 0))) == ([], [])
     assert driver.delivered(7) == ["a"]
 
 
@@ -186,7 +179,7 @@ def test_s4_what_waits_to_be_retried_was_delivered(driver: Driver) -> None:
     driver.tick()
     driver.run(commands.encode_get(1, 9, False), commands.encode_settle(1, 9, commands.REQUEUE, [1]))
     assert scheduled(driver) == 1
-    assert changed(driver, change("a")) == ([], [0])
+    assert driver.guarded(change("a")) == ([], [0])
 
 
 def test_s4_a_queue_between_shards_decides_nothing(driver: Driver) -> None:
@@ -194,7 +187,7 @@ def test_s4_a_queue_between_shards_decides_nothing(driver: Driver) -> None:
     driver.lead(commands.encode_raise_level(8))
     driver.run(later("a", after_ms=100))
     driver.lead(commands.encode_move_out(1, 2, 1))
-    assert changed(driver, change("a")) == ([0], [])
+    assert driver.guarded(change("a")) == ([0], [])
 
 
 @pytest.mark.parametrize("cut", range(1, commands.CHANGE_HEAD.size))
