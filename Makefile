@@ -93,7 +93,8 @@ lint check: $(INSTALLED)
 # The same tests on the source tree, quickly: what mypyc compiles must also run as ordinary Python. (tests/bugs always
 # runs copies of the source tree.)
 uncompiled-tests: $(INSTALLED) $(CLIENTS)
-	PYTHONPATH=. $(BIN)/pytest -n $(WORKERS) --dist worksteal -q -m "not slow and not processes" --ignore tests/bugs $(ARGUMENTS)
+	PYTHONPATH=. $(BIN)/pytest -n $(WORKERS) --dist worksteal -q -m "not slow and not processes" --ignore tests/bugs \
+		-o faulthandler_timeout=600 $(ARGUMENTS)
 
 # The installed package, compiled where there is a C compiler. (Not `python -m pytest`, which would put the
 # source tree first on the path.)
