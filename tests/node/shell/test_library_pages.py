@@ -48,8 +48,41 @@ assert hashlib.sha256(b"").hexdigest().startswith("e3b0c442")
 """
 
 
-def library(name: bytes, *segments: Segment, base: int = 0) -> Library:
-    return Library(base, name, (Segment * len(segments))(*segments), len(segments))
+# One thread loads a library again and again while another lets go: both have the interpreter for a moment each.
+LOADING = """
+import faulthandler, shutil, sys, threading
+import _ctypes, lmdb.cpython
+from mayfly.node.shell.library_pages import let_go_of_libraries
+
+faulthandler.dump_traceback_later(120, exit=True)
+other = sys.argv[1]
+shutil.copy(lmdb.cpython.__file__, other)
+sys.setswitchinterval(1e-6)
+done, loaded = threading.Event(), 0
+
+def load():
+    global loaded
+    while not done.is_set():
+        _ctypes.dlclose(_ctypes.dlopen(other, 2))
+        loaded += 1
+
+thread = threading.Thread(target=load)
+thread.start()
+while loaded < 100:
+    assert let_go_of_libraries() > 0
+done.set()
+thread.join()
+"""
+
+
+def test_a_thread_that_loads_a_library_meanwhile_and_this_one_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", LOADING, str(tmp_path / "other.so")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def library(*segments: Segment, base: int = 0) -> Library:
+    return Library(base, segments)
 
 
 def loaded(address: int, size: int, flags: int = 0) -> Segment:
@@ -83,7 +116,6 @@ def test_nothing_was_written_to_what_is_let_go() -> None:
 
 def test_whole_pages_without_leave_to_write_are_let_go() -> None:
     found = library(
-        b"/lib/some.so",
         loaded(0, 2 * PAGE), loaded(4 * PAGE + 1, 2 * PAGE, flags=5), loaded(8 * PAGE, PAGE - 1, flags=4),
         loaded(10 * PAGE, PAGE, flags=library_pages.WRITABLE | 4), Segment(kind=6, address=0, size=PAGE),
         base=PAGE,
@@ -91,8 +123,16 @@ def test_whole_pages_without_leave_to_write_are_let_go() -> None:
     assert list(unwritten(found)) == [(PAGE, 2 * PAGE), (6 * PAGE, PAGE)]
 
 
-def test_what_the_kernel_maps_is_left_alone() -> None:
-    assert not list(unwritten(library(b"linux-vdso.so.1", loaded(0, PAGE))))
+def test_only_files_of_code_are_looked_at() -> None:
+    maps = """\
+7f00-7f10 r--p 00000000 fe:00 17 /lib/some.so
+7f10-7f20 r-xp 00001000 fe:00 17 /lib/some.so
+7f20-7f30 r-xp 00001000 fe:00 18 /lib/with a space.so
+7f30-7f40 rw-s 00000000 fe:00 19 /data/data.mdb
+7f40-7f50 r-xp 00000000 00:00 0
+7ffc-7ffd r-xp 00000000 00:00 0 [vdso]
+"""
+    assert list(library_pages._files_with_code(maps)) == ["/lib/some.so", "/lib/with a space.so"]
 
 
 @pytest.mark.parametrize(
@@ -107,7 +147,7 @@ def test_what_the_kernel_maps_is_left_alone() -> None:
 def test_a_library_whose_code_is_written_to_is_left_alone(entries: list[tuple[int, int]], is_written: bool) -> None:
     table = (Entry * (len(entries) + 1))(*(Entry(*each) for each in entries))
     dynamic = Segment(kind=library_pages.DYNAMIC, address=ctypes.addressof(table) - PAGE)
-    found = library(b"/lib/old.so", loaded(0, PAGE), dynamic, base=PAGE)
+    found = library(loaded(0, PAGE), dynamic, base=PAGE)
     assert list(unwritten(found)) == ([] if is_written else [(PAGE, PAGE)])
 
 
