@@ -254,7 +254,8 @@ class Nodes:
         finally:
             self.release_ports()
         assert not early, f"nodes ended by themselves: {early}"
-        assert self.log_faults() == []
+        faults = self.log_faults()
+        assert not faults, "\n".join(map(str, faults))
 
     # ------------------------------------------------------------------ what nodes say
 
