@@ -255,7 +255,7 @@ class Nodes:
             self.release_ports()
         assert not early, f"nodes ended by themselves: {early}"
         faults = self.log_faults()
-        assert not faults, "\n".join(map(str, faults))
+        assert not faults, "\n".join(faults)
 
     # ------------------------------------------------------------------ what nodes say
 
