@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from random import Random
 
+from mayfly.cluster.group.pieces import PIECE_BYTES
 from mayfly.cluster.versions import LEVEL_BRAKES, LEVEL_FEEDS, LEVEL_REDRIVES, LEVEL_SCHEDULES
-from mayfly.node.limits import CONSUMER_WINDOW_BYTES
+from mayfly.node.limits import CONSUMER_WINDOW_BYTES, LARGE_BODY_BYTES
 from simulation.cluster import faults
 from simulation.cluster.disk import DiskProfile
 from simulation.cluster.events import MILLISECOND_US, SECOND_US
@@ -25,6 +26,9 @@ BUSY = ("busy.one", "busy.two", "busy.three")
 SETUP_LIMIT_US = 16 * SECOND_US
 CUT_WITHIN_US = 5 * MILLISECOND_US
 """Messages go in pieces where a write takes no longer than this: a few at a time on a slower disk are overload."""
+SLOW_DISK_US = 2 * MILLISECOND_US
+LARGE_WHERE_SLOW_BYTES = 1_000
+"""Where queues move and a write takes so long, no smaller message goes in pieces."""
 SPARED = (faults.FAILING_SYNC,)
 """What disks may do that takes no data away: all that clusters of one or two nodes can bear."""
 TTLS_MS = (50, 300, 800, 1_500)
@@ -210,6 +214,12 @@ def draw_moving(seed: int) -> NodeScenario:
     if scenario.recurring:
         more = draw_moves(seed, (RECURRENT,), profile.shards, timeline.chaos, timeline.calm)
         moves = tuple(sorted((*moves, *more), key=lambda move: move.at_us))
+    # A queue that moves takes all its messages along. If each goes in pieces, that is overload where disks are slow,
+    # and if one goes at a time.
+    if profile.session_window == 1:
+        profile = replace(profile, large_body_bytes=LARGE_BODY_BYTES, piece_bytes=PIECE_BYTES)
+    elif profile.large_body_bytes < LARGE_WHERE_SLOW_BYTES and scenario.disk.base_us >= SLOW_DISK_US:
+        profile = replace(profile, large_body_bytes=LARGE_WHERE_SLOW_BYTES, piece_bytes=2 * LARGE_WHERE_SLOW_BYTES)
     return replace(scenario, node_profile=profile, moves=moves)
 
 
