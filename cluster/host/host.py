@@ -264,7 +264,7 @@ class Host:
             for text in self._rebuilds.news(self.beyond_repair(now_ms)):
                 self._tell(text)
             for group in self.groups.values():
-                if group.compact(self._slowest_match(group), now_ms, self.short_of_disk):
+                if group.compact(now_ms, self.short_of_disk):
                     self._dirty[group.id] = None
 
     def ticks_to_election(self) -> int:
@@ -621,8 +621,3 @@ class Host:
         if self.disk_pace.slow != was_slow:
             state = "slow: it hands its leads to nodes with quicker ones" if self.disk_pace.slow else "quick again"
             self._tell(f"the disk of node {self.node} is {state}")
-
-    @staticmethod
-    def _slowest_match(group: Group) -> int:
-        """How far the slowest member of the group is; one that nobody waits for any more does not count."""
-        return group.raw.slowest_match() if group.leads else group.applied
