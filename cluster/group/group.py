@@ -581,9 +581,10 @@ class Group:
 
     # ------------------------------------------------------------------ snapshots and compaction
 
-    def compact(self, slowest_match: int, now_ms: int, hurried: bool = False) -> bool:
-        """Shorten the log if it has grown enough; see `LogUpkeep.compact`."""
+    def compact(self, now_ms: int, hurried: bool = False) -> bool:
+        """Shorten the log if it has grown enough; see `LogUpkeep.compact`. Only a leader keeps it for others."""
         self.upkeep.look(self.raw.followers(), self.raw.last_index, now_ms)
+        slowest_match = self.raw.slowest_match() if self.leads else self.applied
         return self.upkeep.compact(slowest_match, self.applied, self.conf_state, self.in_flight is None, hurried)
 
     def snapshot_sent(self, peer: int, ok: bool) -> None:

@@ -14,8 +14,9 @@ The host is pure. The shell around it (asyncio, or the simulator) calls
 under way no other is returned; what comes due meanwhile goes into the next one. That is all the batching there is.
 
 Which groups have a replica here is in `cluster.host.replicas`, who should lead and vote in them in
-`cluster.host.leadership`, whom the host hears in `cluster.host.liveness`, what it sends in
-`cluster.host.outgoing_frames`, what is to be written in `cluster.host.pending_writes`.
+`cluster.host.leadership`, who tells the sessions that are fed in `cluster.host.fed_sessions`, whom the host hears in
+`cluster.host.liveness`, what it sends in `cluster.host.outgoing_frames`, what is to be written in
+`cluster.host.pending_writes`.
 
 All times are the node's process clock in ms (see `cluster.group.clock`).
 """
@@ -34,6 +35,7 @@ from mayfly.cluster.host.delayed_appends import NEVER_DUE
 from mayfly.cluster.host.disk_pace import DiskPace
 from mayfly.cluster.host.disk_watch import DiskWatch
 from mayfly.cluster.host.draining import Draining
+from mayfly.cluster.host.fed_sessions import FedSessions
 from mayfly.cluster.host.feeding import KINDS as FEEDING_KINDS
 from mayfly.cluster.host.feeding import BadFeeding, Feeding
 from mayfly.cluster.host.frame import Frame
@@ -132,6 +134,7 @@ class Host:
             settings.node, self.peers, self.groups, self.liveness, self._heartbeats
         )
         self._feeding: Feeding = Feeding(settings.node, self.groups, self.sessions, parts.codec, self.send_notice)
+        self._fed_sessions: FedSessions = FedSessions(settings, self.replicas, self.leadership, self._feeding)
         self.cache: EntryCache = parts.cache
         self.commit_times: CommitTimes = CommitTimes()
         self.clock_refusals: int = 0
@@ -139,8 +142,6 @@ class Host:
         self.short_of_disk: bool = False
         """Whether what is dead in the logs should give its room back early."""
         self._leaders_told: dict[int, tuple[int, int]] = {}
-        self._made_way: dict[int, int] = {}
-        """Groups -> the term in which this node gave up the lead for the sake of its session."""
         self._ticks = 0
         heartbeat_ms = settings.group.heartbeat_ticks * settings.tick_ms
         self._quiet_ticks = settings.group.heartbeat_ticks * max(
@@ -225,9 +226,7 @@ class Host:
         since_heartbeat = self._ticks % self.settings.group.heartbeat_ticks
         heartbeat_is_due = since_heartbeat + 1 == self.settings.group.heartbeat_ticks
         self._ticks += 1
-        for session in self.sessions.values():
-            if session.is_fed and (session.is_broken or not session.sender.idle or self._feeding.waits(session)):
-                self._dirty[session.group] = None
+        self._all_have_work(self._fed_sessions.unfinished())
         for group in self.groups.values():
             outvoted = excess > 0 and self.clocks.outvoted(
                 group.conf_state.voters, self._rebuilds.silent.of(group.id, now_ms)
@@ -265,7 +264,7 @@ class Host:
             for text in self._rebuilds.news(self.beyond_repair(now_ms)):
                 self._tell(text)
             for group in self.groups.values():
-                if group.compact(self._slowest_match(group), now_ms, self.short_of_disk):
+                if group.compact(now_ms, self.short_of_disk):
                     self._dirty[group.id] = None
 
     def ticks_to_election(self) -> int:
@@ -558,11 +557,8 @@ class Host:
 
     def _advance(self, id: int, now_ms: int) -> None:
         group, session = self.groups.get(id), self.sessions[id]
-        if session.is_fed and not self.replicas.is_planned:
-            # Perhaps every node is to have a replica of everything: then nothing is fed.
-            leader, term = 0, 0
-        elif session.is_fed:
-            leader, term = self._advance_fed(session, group, now_ms)
+        if session.is_fed:
+            leader, term = self._fed_sessions.advance(session, group, now_ms)
         elif group is not None:
             leader, term = group.leader, group.term
         else:
@@ -581,35 +577,6 @@ class Host:
             self._advance_replica(group, now_ms)
         elif leader and not session.is_broken and session.sender.can_send:
             self._dirty[id] = None
-
-    def _advance_fed(self, session: OwnSession, group: Group | None, now_ms: int) -> tuple[int, int]:
-        """See that the session is told by whoever can; the leader and the term."""
-        leader, term = self._feeding.leader_of(session.group)
-        told_here = False
-        if group is not None:
-            if self.replicas.shall_be_here(session.group):
-                told_here = group.tell_session() or group.tell_from_here()
-            else:
-                # As long as it goes the session stays fed, for its replica goes. But nobody else tells it while this
-                # one leads.
-                told_here = group.tell_from_here() or (leader == self.node and group.tell_session())
-            if not told_here and leader == self.node and group.established:
-                self._make_way(group, now_ms)
-        if session.is_fed and told_here:
-            self._feeding.rests(session)
-        elif session.is_fed:
-            self._feeding.attend(session, (leader, term), now_ms, self.settings.group.repeat_after_ms)
-        return leader, term
-
-    def _make_way(self, group: Group, now_ms: int) -> None:
-        """The replica here leads, and has not kept all that this node's session was not told: it came by a snapshot of
-        later. Others may have; the next leader tells it, or says that it has to end. It does if nobody takes over."""
-        if group.session.is_broken or group.hands_over:
-            return
-        if self._made_way.get(group.id) != group.term and self.leadership.hand_over(group, self.node, now_ms):
-            self._made_way[group.id] = group.term
-        else:
-            group.session.is_broken = True
 
     def _advance_replica(self, group: Group, now_ms: int) -> None:
         group.note_times(now_ms, self.commit_times)
@@ -654,8 +621,3 @@ class Host:
         if self.disk_pace.slow != was_slow:
             state = "slow: it hands its leads to nodes with quicker ones" if self.disk_pace.slow else "quick again"
             self._tell(f"the disk of node {self.node} is {state}")
-
-    @staticmethod
-    def _slowest_match(group: Group) -> int:
-        """How far the slowest member of the group is; one that nobody waits for any more does not count."""
-        return group.raw.slowest_match() if group.leads else group.applied

@@ -5,14 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.clients import Publisher, channel, declare_led_by, publish_all
+from tests.integration.long_away import LongAway
 from tests.integration.nodes import Nodes, wait_for
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
-BODY_BYTES = 64 * 1024
-BATCH = 40
-BATCHES = 14
+AT_ONCE = 40
+MESSAGES = 14 * AT_ONCE
 PACE = "1MiB"
 ENTRIES = 100
 FOLLOWS = 1000
@@ -32,27 +31,14 @@ def nodes(tmp_path: Path) -> Iterator[Nodes]:
 
 def test_a_slow_snapshot_arrives_once_though_the_log_is_compacted_often(nodes: Nodes) -> None:
     """35 MiB at 1 MiB/s, beside so many entries that the log would be compacted twenty times meanwhile."""
-    nodes.serve()
-    with channel(nodes, 1) as declaring:
-        name = declare_led_by(nodes, declaring, "large", lambda leader: leader == 1)
-    shard = int((nodes.queue(1, name) or {})["shard"])
-    behind = nodes.groups(3)[shard]["commit"]
-    nodes.kill(3)
-    bodies = [b"%06d" % number + bytes(BODY_BYTES) for number in range(BATCH * BATCHES)]
-    for start in range(0, len(bodies), BATCH):
-        publish_all(nodes, 1, name, bodies[start : start + BATCH])
-    publisher = Publisher(nodes, 1, name, rate=500)
-    publisher.start()
-    wait_for(lambda: nodes.groups(1)[shard]["compacted"] > behind, "a compacted log")
-    before, term = nodes.groups(1)[shard]["commit"], nodes.groups(1)[shard]["term"]
-    nodes.start(3)
-    nodes.until_serving()
-    wait_for(lambda: nodes.ready(3, name) >= len(bodies), "the snapshot on node 3", 120)
+    large = LongAway(nodes, MESSAGES, AT_ONCE, rate=500)
+    large.publisher.start()
+    large.until_compacted()
+    before = large.at_leader
+    large.come_back(within_s=120)
     # Under load: another snapshot would leave it as far behind again.
-    wait_for(lambda: nodes.ready(1, name) - nodes.ready(3, name) < FOLLOWS, "node 3 to follow", 60)
-    publisher.finish()
-    count = len(bodies) + len(publisher.confirmed)
-    wait_for(lambda: nodes.ready(3, name) == count, "the last messages on node 3")
-    if nodes.groups(1)[shard]["term"] == term:
-        assert f"snapshot of group {shard} did not reach node 3" not in nodes.log_text(1)
-    wait_for(lambda: nodes.groups(1)[shard]["compacted"] > before, "a log that is compacted again", 60)
+    wait_for(lambda: nodes.ready(1, large.queue) - nodes.ready(3, large.queue) < FOLLOWS, "node 3 to follow", 60)
+    large.finish()
+    if large.at_leader["term"] == before["term"]:
+        assert f"snapshot of group {large.shard} did not reach node 3" not in nodes.log_text(1)
+    wait_for(lambda: large.at_leader["compacted"] > before["commit"], "a log that is compacted again", 60)

@@ -10,14 +10,14 @@ import pytest
 
 from mayfly.node.settings.kinds import Address
 from tests.cluster.transport.wire import Wire
-from tests.integration.clients import Publisher, channel, declare_led_by, drain, publish_all
+from tests.integration.clients import drain
+from tests.integration.long_away import BODY_BYTES, LongAway
 from tests.integration.nodes import Nodes, wait_for
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
-BODY_BYTES = 64 * 1024
-BATCH = 100
-BATCHES = 10
+AT_ONCE = 100
+MESSAGES = 10 * AT_ONCE
 CUT_EVERY_BYTES = 24 << 20
 CUTS = 2
 
@@ -75,40 +75,29 @@ def nodes(tmp_path: Path) -> Iterator[WiredNodes]:
 
 def test_a_snapshot_arrives_over_connections_that_break(nodes: WiredNodes) -> None:
     """What came before a break is not sent again; the messages are all there, on the node's own disk too."""
-    nodes.serve()
-    with channel(nodes, 1) as declaring:
-        name = declare_led_by(nodes, declaring, "large", lambda leader: leader == 1)
-    shard = int((nodes.queue(1, name) or {})["shard"])
-    behind = nodes.groups(3)[shard]["commit"]
-    nodes.kill(3)
-    bodies = [b"%06d" % number + bytes(BODY_BYTES) for number in range(BATCH * BATCHES)]
-    for start in range(0, len(bodies), BATCH):
-        publish_all(nodes, 1, name, bodies[start : start + BATCH])
-    wait_for(lambda: nodes.groups(1)[shard]["compacted"] > behind, "a compacted log")
+    large = LongAway(nodes, MESSAGES, AT_ONCE, rate=50)
+    large.until_compacted()
     wire = nodes.thread.wire
     wire.most_cuts, wire.cut_every_bytes = CUTS, CUT_EVERY_BYTES
-    before_bytes, term = wire.bytes_there, nodes.groups(1)[shard]["term"]
+    before_bytes, term = wire.bytes_there, large.at_leader["term"]
     # The state goes on changing, what is being sent does not.
-    publisher = Publisher(nodes, 1, name, rate=50)
-    publisher.start()
-    publisher.until_confirmed(10)
-    nodes.start(3)
-    nodes.until_serving()
-    wait_for(lambda: nodes.ready(3, name) >= len(bodies), "all messages on node 3", 60)
-    publisher.finish()
-    count = len(bodies) + len(publisher.confirmed)
-    wait_for(lambda: nodes.ready(3, name) == count, "the last messages on node 3")
+    large.publisher.start()
+    large.publisher.until_confirmed(10)
+    large.come_back(within_s=60)
+    large.finish()
     assert wire.cuts == CUTS
     # Another leader would have made another snapshot, and begun anew.
-    if nodes.groups(1)[shard]["term"] == term:
+    if large.at_leader["term"] == term:
         # A cut may meet a connection on which nothing of the snapshot is under way.
-        assert 1 <= nodes.log_text(1).count(f"snapshot of group {shard} for node 3 goes on at byte") <= CUTS
+        resumed = nodes.log_text(1).count(f"snapshot of group {large.shard} for node 3 goes on at byte")
+        assert 1 <= resumed <= CUTS
         # A break loses what is under way: up to a window of 8 MB.
-        assert wire.bytes_there - before_bytes < 1.5 * len(bodies) * BODY_BYTES
+        assert wire.bytes_there - before_bytes < 1.5 * len(large.bodies) * BODY_BYTES
     wait_for(lambda: not list((nodes.plan(3).data_dir / "snapshots").iterdir()), "the end of the files that came")
     nodes.until_well()
+    # From its own disk, too.
     nodes.kill(3)
     nodes.start(3)
     nodes.until_serving()
-    wait_for(lambda: nodes.ready(3, name) == count, "all messages on node 3, from its disk")
-    assert [body for body, _ in drain(nodes, 3, name)][: len(bodies)] == bodies
+    large.until_whole()
+    assert [body for body, _ in drain(nodes, 3, large.queue)][: len(large.bodies)] == large.bodies
