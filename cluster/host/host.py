@@ -141,12 +141,18 @@ class Host:
         self._leaders_told: dict[int, tuple[int, int]] = {}
         self._made_way: dict[int, int] = {}
         """Groups -> the term in which this node gave up the lead for the sake of its session."""
+        self.at_rest: bool = False
+        """Whether so little happens here that its heartbeats may be fewer (`HostSettings.heartbeat_ticks_at_rest`)."""
         self._ticks = 0
+        self._all_told_ticks = 0
+        """With which tick all peers heard of this node last."""
+        self._heartbeat_ticks = settings.group.heartbeat_ticks
+        self._heartbeat_ticks_at_rest = settings.heartbeat_ticks_at_rest
         heartbeat_ms = settings.group.heartbeat_ticks * settings.tick_ms
         self._quiet_ticks = settings.group.heartbeat_ticks * max(
             1, settings.election_timeout_ms // (QUIET_WORDS_IN_ELECTION_TIMEOUT * heartbeat_ms)
         )
-        """Every so many ticks all peers hear of this node; in between, those to whom there is something to say."""
+        """Within so many ticks all peers hear of this node; in between, those to whom there is something to say."""
         self._held: dict[int, int] = {}
         """Groups for which commands wait for company -> until when."""
         self._next_balance_ms = 0
@@ -222,9 +228,10 @@ class Host:
         self.disk.looked(now_ms)
         overdue_ms, quick = self.disk.overdue_ms(now_ms), self.disk.may_lead(now_ms)
         # All groups' heartbeats and the clocks' go in one frame: a frame costs more than what is in it.
-        since_heartbeat = self._ticks % self.settings.group.heartbeat_ticks
-        heartbeat_is_due = since_heartbeat + 1 == self.settings.group.heartbeat_ticks
+        since_heartbeat = self._ticks % self._heartbeat_ticks
         self._ticks += 1
+        heartbeat_ticks = self._heartbeat_ticks_at_rest if self.at_rest else self._heartbeat_ticks
+        heartbeat_is_due = self._ticks % heartbeat_ticks == 0
         for session in self.sessions.values():
             if session.is_fed and (session.is_broken or not session.sender.idle or self._feeding.waits(session)):
                 self._dirty[session.group] = None
@@ -248,7 +255,10 @@ class Host:
             if group.has_work:
                 self._dirty[group.id] = None
         if heartbeat_is_due:
-            self._heartbeat(now_ms, self._ticks % self._quiet_ticks == 0)
+            to_all = self._ticks + heartbeat_ticks - self._all_told_ticks > self._quiet_ticks
+            if to_all:
+                self._all_told_ticks = self._ticks
+            self._heartbeat(now_ms, to_all)
         self._draining.disk_was_late = not quick or self.disk_pace.slow
         if self._draining.announcement_is_due(now_ms):
             self._announce_draining()
@@ -270,8 +280,8 @@ class Host:
 
     def ticks_to_election(self) -> int:
         """With how many more ticks a replica here may stand for election if nothing is heard until then: two more than
-        there are to a heartbeat, at most."""
-        least = self.settings.group.heartbeat_ticks + 2
+        there are to a heartbeat of a node at rest, at most."""
+        least = self._heartbeat_ticks_at_rest + 2
         for group in self.groups.values():
             least = group.raw.ticks_to_election(least)
         return least
