@@ -39,6 +39,7 @@ from mayfly.cluster.host.fed_sessions import FedSessions
 from mayfly.cluster.host.feeding import KINDS as FEEDING_KINDS
 from mayfly.cluster.host.feeding import BadFeeding, Feeding
 from mayfly.cluster.host.frame import Frame
+from mayfly.cluster.host.heartbeat_pace import HeartbeatPace
 from mayfly.cluster.host.heartbeats import GroupHeartbeats
 from mayfly.cluster.host.leadership import Leadership
 from mayfly.cluster.host.liveness import Liveness
@@ -67,9 +68,6 @@ HANGS_BESIDE_A_QUICK_ONE_AFTER_ELECTION_TIMEOUTS: Final = 4
 """The same where one of them is quick, and those that it takes to elect it may be no more than slow."""
 SLOW_SHARE_OF_ELECTION_TIMEOUT: Final = 3
 """A disk whose writes take a third of the election timeout is slow (see `cluster.host.disk_pace`)."""
-
-QUIET_WORDS_IN_ELECTION_TIMEOUT: Final = 2
-"""How often a peer at least that is told nothing otherwise hears that this node lives."""
 
 MOST_ROUNDS_PER_PUMP: Final = 8
 """What one turn does may give further groups something to do; after so many rounds the rest waits for the next pump."""
@@ -142,12 +140,7 @@ class Host:
         self.short_of_disk: bool = False
         """Whether what is dead in the logs should give its room back early."""
         self._leaders_told: dict[int, tuple[int, int]] = {}
-        self._ticks = 0
-        heartbeat_ms = settings.group.heartbeat_ticks * settings.tick_ms
-        self._quiet_ticks = settings.group.heartbeat_ticks * max(
-            1, settings.election_timeout_ms // (QUIET_WORDS_IN_ELECTION_TIMEOUT * heartbeat_ms)
-        )
-        """Every so many ticks all peers hear of this node; in between, those to whom there is something to say."""
+        self.pace: HeartbeatPace = HeartbeatPace(settings)
         self._held: dict[int, int] = {}
         """Groups for which commands wait for company -> until when."""
         self._next_balance_ms = 0
@@ -223,9 +216,7 @@ class Host:
         self.disk.looked(now_ms)
         overdue_ms, quick = self.disk.overdue_ms(now_ms), self.disk.may_lead(now_ms)
         # All groups' heartbeats and the clocks' go in one frame: a frame costs more than what is in it.
-        since_heartbeat = self._ticks % self.settings.group.heartbeat_ticks
-        heartbeat_is_due = since_heartbeat + 1 == self.settings.group.heartbeat_ticks
-        self._ticks += 1
+        self.pace.tick()
         self._all_have_work(self._fed_sessions.unfinished())
         for group in self.groups.values():
             outvoted = excess > 0 and self.clocks.outvoted(
@@ -237,17 +228,17 @@ class Host:
                 self._resign(group, now_ms)
             if outvoted and not group.leads and group.raw.is_election_due:
                 self.clock_refusals += 1
-            group.raw.pace_heartbeats(since_heartbeat)
+            group.raw.pace_heartbeats(self.pace.since)
             if group.intake.reading_from:
                 self._input.read_snapshot(group, now_ms)
             # Where all disks are late somebody has to lead all the same.
             group.tick(now_ms, not outvoted and (quick or not others_are_quick or group.raw.decides_alone))
-            if heartbeat_is_due and group.leads:
+            if self.pace.is_due and group.leads:
                 self._heartbeats.are_due(group)
             if group.has_work:
                 self._dirty[group.id] = None
-        if heartbeat_is_due:
-            self._heartbeat(now_ms, self._ticks % self._quiet_ticks == 0)
+        if self.pace.is_due:
+            self._heartbeat(now_ms, self.pace.tells_all)
         self._draining.disk_was_late = not quick or self.disk_pace.slow
         if self._draining.announcement_is_due(now_ms):
             self._announce_draining()
@@ -269,8 +260,8 @@ class Host:
 
     def ticks_to_election(self) -> int:
         """With how many more ticks a replica here may stand for election if nothing is heard until then: two more than
-        there are to a heartbeat, at most."""
-        least = self.settings.group.heartbeat_ticks + 2
+        there are to a heartbeat of a node at rest, at most."""
+        least = self.pace.ticks_at_rest + 2
         for group in self.groups.values():
             least = group.raw.ticks_to_election(least)
         return least

@@ -2,8 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
+from mayfly.cluster.group.clock import GroupClock
 from mayfly.cluster.group.settings import GroupSettings
+
+HEARTBEATS_IN_ELECTION_TIMEOUT: Final = 3
+"""So many there are at least: one may come late."""
+
+_FEWER_AT_REST: Final = 2
+"""A node at rest leaves out every second heartbeat."""
 
 
 @dataclass(slots=True, eq=False)
@@ -28,3 +36,12 @@ class HostSettings:
 
     def __post_init__(self) -> None:
         self.nodes = sorted(self.nodes)
+
+    @property
+    def heartbeat_ticks_at_rest(self) -> int:
+        """Ticks from one heartbeat of a node at rest to the next: more than else, if an election timeout has enough of
+        them all the same, and a leader that looks at its clock no more often charges leases for all of the time."""
+        usual = self.group.heartbeat_ticks
+        ticks = _FEWER_AT_REST * usual
+        has_enough = HEARTBEATS_IN_ELECTION_TIMEOUT * ticks <= self.group.election_ticks
+        return ticks if has_enough and ticks * self.tick_ms <= GroupClock.LONGEST_LED_STEP_MS else usual

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
+from mayfly.cluster.group.clock import GroupClock
 from mayfly.cluster.group.sessions import KIND_INTERNAL, encode_batch
 from mayfly.cluster.group.state_machine import Effect, StateMachine
 from mayfly.cluster.host.frame import Frame
@@ -205,6 +206,8 @@ class Engine:
     def can_wait(self, now_ms: int, until_ms: int) -> bool:
         """Whether ticks may come as late as that: nothing waits for one, and nothing is due by then. (When replicas may
         stand for election is said by `Host.ticks_to_election`.)"""
+        if until_ms - now_ms > GroupClock.LONGEST_LED_STEP_MS:
+            return False  # Leases would be charged for a part of that time alone.
         if self.host.writing or self._later or self._with_lanes or self.transient.local.is_due_by(until_ms):
             return False
         return not any(leader.is_due_by(now_ms, until_ms) for leader in self._leaders.values())

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
+from mayfly.cluster.host.settings import HEARTBEATS_IN_ELECTION_TIMEOUT
 from mayfly.cluster.limits import MAX_SECRET_LENGTH, MAX_SECRETS, MIN_SECRET_LENGTH
 from mayfly.node import limits
 from mayfly.node.broker.certificates import LOGIN_FROM, SAN_TYPES
@@ -39,7 +40,6 @@ _MEBI: Final = 1024**2
 _GIBI: Final = 1024**3
 _TEBI: Final = 1024**4
 # Fewer than this many heartbeats within an election timeout, and one late packet ends a leader's term.
-_HEARTBEATS_IN_ELECTION_TIMEOUT: Final = 3
 FRAMES_OFFSET: Final = 5_000
 MOST_PROCESSES: Final = 64
 _ONE_SECRET: Final = f"[!-~]{{{MIN_SECRET_LENGTH},{MAX_SECRET_LENGTH}}}"
@@ -258,7 +258,8 @@ class NodeSettings:
     heartbeat_ms: int = _setting(
         Number(5, 10_000, "milliseconds"),
         100,
-        "how often a leader without news shows its followers that it lives",
+        "how often a leader without news shows its followers that it lives; half as often at rest, if "
+        "election_timeout_ms is at least six times this",
     )
     election_timeout_ms: int = _setting(
         Number(50, 60_000, "milliseconds"),
@@ -480,9 +481,9 @@ class NodeSettings:
         """(key, what would be right) of every setting that others rule out."""
         if self.heartbeat_ms < self.tick_ms:
             yield "heartbeat_ms", f"at least tick_ms ({self.tick_ms})"
-        least = _HEARTBEATS_IN_ELECTION_TIMEOUT * self.heartbeat_ms
+        least = HEARTBEATS_IN_ELECTION_TIMEOUT * self.heartbeat_ms
         if self.election_timeout_ms < least:
-            yield "election_timeout_ms", f"at least {least}, {_HEARTBEATS_IN_ELECTION_TIMEOUT} x heartbeat_ms"
+            yield "election_timeout_ms", f"at least {least}, {HEARTBEATS_IN_ELECTION_TIMEOUT} x heartbeat_ms"
         if self.session_timeout_ms < self.election_timeout_ms:
             yield "session_timeout_ms", f"at least election_timeout_ms ({self.election_timeout_ms})"
         if 0 < self.replica_move_bytes_per_second < _MEBI:

@@ -128,7 +128,7 @@ def assemble(
         return Outlets(LogWriter(opened.store, loop, drive.written), transport, listener)
 
     draw = random.SystemRandom().randrange
-    ticks = TickTimes(settings.tick_ms, engine.host.settings.group.heartbeat_ticks, draw)
+    ticks = TickTimes(settings.tick_ms, engine.host.settings.heartbeat_ticks_at_rest, draw)
     drive = Drive(loop, engine, clock, ending, ticks, make_outlets)
     writer, transport, listener = drive.writer, drive.transport, drive.listener
 

@@ -121,6 +121,7 @@ class Drive:
         self._busy = False
         try:
             if self._quiet_ticks >= self._rest_ticks and failure is None:
+                self._engine.host.pace.at_rest = True
                 times.rest(now_ms, self._engine.host.ticks_to_election(), self._can_wait)
         except Exception as error:
             self._node.fail(defect(error))
@@ -150,8 +151,9 @@ class Drive:
                 self._node.fail(defect(error))
 
     def _has_happened(self) -> None:
-        """Something that ends a rest: no tick is left out for a while."""
+        """Something that ends a rest: no tick is left out for a while, and no heartbeat."""
         self._busy = True
+        self._engine.host.pace.at_rest = False
         if self._times.left_out:
             # Not at once: the engine may be in the middle of something.
             self._loop.call_soon(self._resume)

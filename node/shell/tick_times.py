@@ -2,8 +2,8 @@
 
 A wake costs a node at rest more than what it then does. So when nothing has happened for a while,
 
-- its heartbeats leave at multiples of the heartbeat period by its process clock, as those of all nodes do: what they
-  send each other comes while they are awake,
+- its heartbeats, of which there are fewer then (`HostSettings.heartbeat_ticks_at_rest`), leave at multiples of their
+  period by its process clock, as those of all nodes do: what they send each other comes while they are awake,
 - ticks between two heartbeats are left out and made up for: just before whatever comes next, the tick with the
   heartbeat at the latest. Then as many ticks were made as without that, and each before what came after its time.
 
@@ -22,7 +22,7 @@ class TickTimes:
     """Of one node; times are those of its process clock."""
 
     def __init__(self, tick_ms: int, heartbeat_ticks: int, random: Callable[[int], int]) -> None:
-        """Each `heartbeat_ticks`th tick has the heartbeats. `random(n)` is one of 0 to n - 1."""
+        """Each `heartbeat_ticks`th tick of a node at rest has the heartbeats. `random(n)` is one of 0 to n - 1."""
         self.tick_ms: int = tick_ms
         self._heartbeat_ticks = heartbeat_ticks
         self._random = random

@@ -77,6 +77,8 @@ class NodeProfile:
     piece_bytes: int = PIECE_BYTES
     replace_after_ms: int = 600_000
     hot_for_ms: int = HOT_FOR_MS
+    rests: bool = False
+    """Whether nodes are at rest in turn, as far as their heartbeats go: those of a run always have something to do."""
     messages_weigh: int = 1
     """As so many each message counts where the load of shards is measured: clients of a run have few."""
 
@@ -95,6 +97,7 @@ class Acquaintance:
     failure_domain: str = ""
 
 
+RESTS_FOR_TICKS = 7
 QUIET_AFTER_MS = 200
 """Nodes have no clients for a moment only here, between those that come and go."""
 
@@ -122,6 +125,8 @@ class SimulatedNode:
         self.probe = probe
         self.ready = False
         self._tick_ms = profile.tick_ms
+        self._rests = profile.rests
+        self._ticks = 0
         self._looked_ms = machine.now_ms()
         self._led: dict[int, int] = {}
         """The groups that were led here at the last look, and in which term."""
@@ -239,6 +244,9 @@ class SimulatedNode:
     def tick(self, now_ms: int) -> None:
         """See `Engine.tick`."""
         self._look(now_ms)
+        self._ticks += 1
+        if self._rests:
+            self.engine.host.pace.at_rest = (self._ticks // RESTS_FOR_TICKS + self.machine.id) % 2 == 0
         self.engine.tick(now_ms)
         if self.drain.step != NOT_DRAINING:
             self.drain.tick(now_ms)

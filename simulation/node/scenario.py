@@ -151,7 +151,7 @@ def _draw_scenario(seed: int) -> NodeScenario:
         frame_loss=random.choice((0.0, 0.0, 0.0, 0.01)),
     )
     early_ms = None if stepped else (max(offsets) - min(offsets)) // MILLISECOND_US + 500
-    profile = _draw_profile(random)
+    profile = replace(_draw_profile(random), rests=_rests(seed))
     # One small batch at a time on a slow disk is not chaos but overload.
     slowest = 30_000 if profile.session_window > 1 and profile.entry_bytes > 1 << 16 else 2_000
     scenario = NodeScenario(
@@ -268,6 +268,7 @@ def draw_wide(seed: int) -> NodeScenario:
     stepped = any(fault.kind == faults.CLOCK_STEP for fault in plan)
     profile = replace(
         _draw_profile(random),
+        rests=_rests(seed),
         shards=random.randint(2, 5),
         replication_factor=copies,
         tick_ms=100,
@@ -437,6 +438,10 @@ def with_busy(scenario: NodeScenario, shard: int) -> NodeScenario:
     return replace(
         scenario, topology=topology, timeline=timeline, node_profile=profile, moves=moves, busy=True
     )
+
+
+def _rests(seed: int) -> bool:
+    return stream(seed, "rests").random() < 0.25
 
 
 def _draw_profile(random: Random) -> NodeProfile:

@@ -1,9 +1,13 @@
 """The heartbeats of all groups in one notice mean what their messages meant."""
 
+from itertools import pairwise
+
 import pytest
 
 from mayfly.cluster import notice_kinds
+from mayfly.cluster.group.settings import GroupSettings
 from mayfly.cluster.host.frame import Frame
+from mayfly.cluster.host.settings import HostSettings
 from mayfly.cluster.raft import MessageType, RaftMessage
 from tests.cluster.host.heartbeat_messages import heartbeats_as_messages
 from tests.cluster.host.three_hosts import TICK_MS, Cluster, Node
@@ -49,6 +53,70 @@ def test_an_idle_cluster_sends_no_messages_and_stays_as_it_is(cluster: Cluster) 
     assert not said
     assert cluster.leader() == leader
     assert {node.host.groups[0].term for node in cluster.nodes.values()} == {term}
+
+
+def words(cluster: Cluster, ticks: int) -> dict[tuple[int, int], list[int]]:
+    """With which ticks each node says something to each other, by sender and receiver."""
+    heard: dict[tuple[int, int], list[int]] = {}
+    for tick in range(ticks):
+        cluster.now += TICK_MS
+        frames: list[tuple[int, int, Frame]] = []
+        for id, node in cluster.nodes.items():
+            node.host.tick(cluster.now)
+            frames += [(id, to, frame) for to, frame in node.host.pump(cluster.now).frames.items()]
+        for sender, to, frame in frames:
+            heard.setdefault((sender, to), []).append(tick)
+            cluster.nodes[to].host.receive(sender, frame, cluster.now)
+    return heard
+
+
+def test_nodes_at_rest_say_half_as_much_and_stay_as_they_are() -> None:
+    cluster = Cluster(3, election_ticks=14)
+    cluster.run_until(lambda: cluster.leader() != 0)
+    for _ in range(20):
+        cluster.step()
+    leader, term = cluster.leader(), follower(cluster).host.groups[0].term
+    usual = words(cluster, 120)
+    for node in cluster.nodes.values():
+        node.host.pace.at_rest = True
+    words(cluster, 4)
+    resting = words(cluster, 120)
+    for said in resting.values():
+        assert {after - before for before, after in pairwise(said)} == {4}
+    followers = [pair for pair in usual if leader in pair]
+    assert len(followers) == 4 and all(len(usual[pair]) == 60 for pair in followers)
+    assert cluster.leader() == leader
+    assert {node.host.groups[0].term for node in cluster.nodes.values()} == {term}
+    cluster.nodes[leader].host.pace.at_rest = False
+    for to, said in words(cluster, 40).items():
+        assert to[0] != leader or len(said) == 20
+
+
+def test_whoever_has_nothing_to_say_is_heard_twice_in_an_election_timeout() -> None:
+    """As nodes come to rest and have something to do in turn."""
+    cluster = Cluster(3, groups=0, election_ticks=14)
+    said: dict[tuple[int, int], list[int]] = {}
+    for part in range(60):
+        for id, node in cluster.nodes.items():
+            node.host.pace.at_rest = part // id % 2 == 0
+        for pair, ticks in words(cluster, 5).items():
+            said.setdefault(pair, []).extend(5 * part + tick for tick in ticks)
+    assert len(said) == 6
+    for ticks in said.values():
+        assert max(after - before for before, after in pairwise(ticks)) <= 8
+
+
+@pytest.mark.parametrize(
+    ("heartbeat_ticks", "election_ticks", "tick_ms", "expected"),
+    [(2, 14, 50, 4), (2, 12, 50, 4), (2, 11, 50, 2), (1, 7, 100, 2), (5, 100, 50, 10), (6, 100, 50, 6), (1, 3, 5, 1)],
+)
+def test_there_are_fewer_heartbeats_at_rest_where_enough_are_left(
+    heartbeat_ticks: int, election_ticks: int, tick_ms: int, expected: int
+) -> None:
+    """An election timeout has three of them, and leases are charged for all of the time (L4)."""
+    group = GroupSettings(election_ticks, heartbeat_ticks, 4, 1, 1, 1, 1, 1, 1, 1)
+    settings = HostSettings(1, [1], 1, tick_ms, election_ticks * tick_ms, 0, group)
+    assert settings.heartbeat_ticks_at_rest == expected
 
 
 def test_a_leader_that_nobody_answers_steps_down(cluster: Cluster) -> None:

@@ -221,6 +221,7 @@ class Node:
         inflight_bytes: int = 1 << 20,
         compact_bytes: int = 1 << 40,
         everywhere: bool = True,
+        election_ticks: int = 10,
     ) -> None:
         def machine(group: int) -> Recorder:
             self.machines[group] = Recorder(id, keep)
@@ -233,7 +234,7 @@ class Node:
         self.told: list[str] = []
         self.machines: dict[int, Recorder] = {}
         settings = GroupSettings(
-            election_ticks=10, heartbeat_ticks=2, session_window=4, batch_bytes=1000, entry_bytes=10_000,
+            election_ticks=election_ticks, heartbeat_ticks=2, session_window=4, batch_bytes=1000, entry_bytes=10_000,
             repeat_after_ms=1000, session_timeout_ms=3000, compact_bytes=compact_bytes, compact_entries=compact_entries,
             inflight_bytes=inflight_bytes,
         )
@@ -242,8 +243,8 @@ class Node:
             random.Random(id * 1000 + incarnation).randrange, LOST, self.told.append,
         )  # fmt: skip
         self.host = Host(
-            HostSettings(id, nodes, 3, TICK_MS, 500, 2000, settings, bootstrap, everywhere), range(groups), parts,
-            incarnation,
+            HostSettings(id, nodes, 3, TICK_MS, election_ticks * TICK_MS, 2000, settings, bootstrap, everywhere),
+            range(groups), parts, incarnation,
         )  # fmt: skip
         first = self.host.start(store.load(), now)
         if first is not None:
@@ -292,8 +293,10 @@ class Cluster:
         inflight_bytes: int = 1 << 20,
         compact_bytes: int = 1 << 40,
         everywhere: bool = True,
+        election_ticks: int = 10,
     ) -> None:
         self.everywhere = everywhere
+        self.election_ticks = election_ticks
         self.keep = keep
         self.compact_bytes = compact_bytes
         self.inflight_bytes = inflight_bytes
@@ -320,7 +323,7 @@ class Cluster:
     def start(self, id: int) -> None:
         self.nodes[id] = Node(
             id, self.ids, self.groups, self.incarnations[id] << 20, self.stores[id], self.now, self.compact_entries,
-            True, self.keep, self.inflight_bytes, self.compact_bytes, self.everywhere,
+            True, self.keep, self.inflight_bytes, self.compact_bytes, self.everywhere, self.election_ticks,
         )
         self.incarnations[id] += 1
         for other in self.nodes:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from mayfly.cluster.group.clock import GroupClock
 from tests.node.broker.three_brokers import TICK_MS, ThreeBrokers
 
 LATE_MS = 2 * TICK_MS
@@ -52,6 +53,12 @@ def test_l4_the_node_that_leads_does_not_wait_when_a_lease_ends(brokers: ThreeBr
     shard = brokers.nodes[leader(brokers)].engine.shards[1]
     assert shard.queue_ids()
     brokers.run_until(lambda: not shard.queue_ids(), steps=4)
+
+
+def test_l4_no_tick_waits_for_longer_than_leases_are_charged_for(brokers: ThreeBrokers) -> None:
+    brokers.settle()
+    assert waiting(brokers, GroupClock.LONGEST_LED_STEP_MS) == {1, 2, 3}
+    assert waiting(brokers, GroupClock.LONGEST_LED_STEP_MS + 1) == set()
 
 
 def test_t7_what_is_due_in_a_queue_of_this_node_alone_is_not_waited_for(brokers: ThreeBrokers) -> None:

@@ -148,6 +148,7 @@ class _Engine:
 
     def __init__(self) -> None:
         self.host = self
+        self.pace = SimpleNamespace(at_rest=False)
         self.log_lost = None
         self.busy = False
         self.seen: list[tuple[str, int]] = []
@@ -226,8 +227,13 @@ def test_what_a_client_says_ends_the_rest_at_once(at_ms: int, expected: list[int
     """Also where the time of a tick that was left out has passed: heartbeats do not come later for it."""
     node = _AtRest()
     node.seen(at_ms)
+    assert node.engine.pace.at_rest
     node.drive.schedule_pump()
+    assert not node.engine.pace.at_rest
     assert node.seen(150) == [("tick", tick_ms) for tick_ms in expected]
+    assert not node.engine.pace.at_rest
+    node.seen(1_500)
+    assert node.engine.pace.at_rest
 
 
 def test_what_this_node_says_beside_heartbeats_ends_the_rest() -> None:
