@@ -16,7 +16,9 @@ from mayfly.node.broker.connection import ClientConnection
 from mayfly.node.broker.tokens import TokenLogins
 from mayfly.node.catalog import PutUser, SetPermissions
 from mayfly.node.catalog.passwords import check_and_renew, make_password_hash
+from mayfly.node.local_nodes.node_url import NodeUrl
 from tests.node.broker.direct_cluster import DirectCluster
+from tests.waiting import BOUND_S
 
 CAPABILITIES = {
     "basic.nack": True,
@@ -283,6 +285,13 @@ class World:
         if channel:
             client.open_channel()
         return client
+
+
+@pytest.fixture(autouse=True)
+def _patient_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands that a test runs in its own process wait for a node however busy this machine is."""
+    connect = NodeUrl.connect
+    monkeypatch.setattr(NodeUrl, "connect", lambda self, timeout_s: connect(self, BOUND_S))
 
 
 @pytest.fixture

@@ -52,9 +52,17 @@ def full_queue(node: DirectNode, name: str) -> None:
     client.socket.close()
 
 
+def until_much_waits(client: Client) -> None:
+    """Or until the client was given up: a busy machine may come to look only then."""
+    wait_for(
+        lambda: unsent(client) > OUTPUT_HIGH_WATER_BYTES or protocol_of(client) is None,
+        "much that waits for the client",
+    )
+
+
 def most_unsent(client: Client) -> int:
     """The most that waited for the client: once it was much, until it did not change for a while."""
-    wait_for(lambda: unsent(client) > OUTPUT_HIGH_WATER_BYTES, "much that waits for the client")
+    until_much_waits(client)
     most = last = 0
     since = time.monotonic()
     while time.monotonic() - since < 0.5:
@@ -91,9 +99,11 @@ def test_what_is_asked_for_without_reading_is_not_done_ahead(patient: DirectNode
 def test_a_client_that_takes_nothing_is_given_up(node: DirectNode) -> None:
     full_queue(node, "stuck")
     client = Client(node)
+    began_s = time.monotonic()
     client.send(1, commands.Basic.Consume(queue="stuck"))
-    wait_for(lambda: unsent(client) > OUTPUT_HIGH_WATER_BYTES, "much that waits for the client")
+    until_much_waits(client)
     wait_for(lambda: protocol_of(client) is None, "the end of the client")
+    assert time.monotonic() - began_s >= STALL_S
     # What it held goes to others.
     other = Client(node)
     other.send(1, commands.Basic.Consume(queue="stuck", no_ack=True))
@@ -109,10 +119,11 @@ def stays(node: DirectNode, name: str) -> bool:
     """False if the client was given up because this machine kept it from reading."""
     full_queue(node, name)
     client = Client(node)
+    last_s = time.monotonic()
     client.send(1, commands.Basic.Consume(queue=name, no_ack=True))
-    wait_for(lambda: unsent(client) > OUTPUT_HIGH_WATER_BYTES, "much that waits for the client")
+    until_much_waits(client)
     # More than what the system keeps on the way, several times over, while something always waits in the node.
-    began_s = last_s = time.monotonic()
+    began_s = time.monotonic()
     try:
         while last_s < began_s + 2 * STALL_S:
             goal = len(client.buffer) + 400_000
@@ -136,7 +147,7 @@ def test_a_silent_client_goes_though_it_was_not_done_with_reading(patient: Direc
     full_queue(patient, "silent")
     client = Client(patient, heartbeat=1)
     client.send(1, commands.Basic.Consume(queue="silent"))
-    wait_for(lambda: unsent(client) > OUTPUT_HIGH_WATER_BYTES, "much that waits for the client")
+    until_much_waits(client)
     wait_for(lambda: protocol_of(client) is None, "the end of the client")
 
 

@@ -22,7 +22,7 @@ from mayfly.node.settings.kinds import Address
 from mayfly.node.shell.assembly import Node as Parts
 from mayfly.node.shell.process import NodeProcess
 from tests.node.http.served import address_of
-from tests.waiting import BOUND_S
+from tests.waiting import BOUND_S, wait_for
 
 NOT_FOUND = (404, {"error": "Object Not Found", "reason": "Not Found"})
 
@@ -42,6 +42,7 @@ class Node:
         self._thread.start()
         self._process = NodeProcess(self.settings)
         self.parts: Parts = self.run(self._process.start())
+        wait_for(lambda: self.parts.memory.used_bytes, "the first look at disk and memory")
         self.connection: Any = None
         self.connect()
 
@@ -50,7 +51,9 @@ class Node:
         if self.connection is not None:
             self._disconnect()
         port = self.parts.listener.port
-        self.connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port, heartbeat=0))
+        self.connection = pika.BlockingConnection(
+            pika.ConnectionParameters("127.0.0.1", port, heartbeat=0, socket_timeout=BOUND_S, stack_timeout=2 * BOUND_S)
+        )
         self.channel = self.connection.channel()
 
     def run(self, work: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,8 +17,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from mayfly.node.catalog import AddVhost, Catalog, DeclareQueue
+from mayfly.node.duties.alarms import MEMORY
 from mayfly.node.operating.health_checks import HealthChecks
 from tests.node.http.real_node import NOT_FOUND, Node
+from tests.waiting import BOUND_S, wait_for
 
 OK = {"status": "ok"}
 
@@ -68,14 +71,21 @@ def test_health_checks_of_listeners(node: Node) -> None:
 
 
 def test_an_alarm_fails_the_checks_of_alarms(node: Node) -> None:
-    node.run(_call(lambda: node.parts.engine.alarms.set(1, "low on memory")))
+    def is_failed(check: str) -> bool:
+        # Each time anew: the node looks at its memory every second, and finds enough.
+        node.run(_call(lambda: node.parts.engine.alarms.set(MEMORY, "low on memory")))
+        status, answer = node.ask("GET", f"/api/health/checks/{check}")
+        if (status, answer) == (200, OK):
+            return False
+        assert (status, answer["status"]) == (503, "failed")
+        assert [each["resource"] for each in answer["alarms"]] == ["memory"]
+        return True
+
     try:
         for check in ("alarms", "local-alarms"):
-            status, answer = node.ask("GET", f"/api/health/checks/{check}")
-            assert (status, answer["status"]) == (503, "failed")
-            assert [each["resource"] for each in answer["alarms"]] == ["memory"]
+            wait_for(partial(is_failed, check), f"the check of {check} to fail")
     finally:
-        node.run(_call(lambda: node.parts.engine.alarms.set(1, None)))
+        node.run(_call(lambda: node.parts.engine.alarms.set(MEMORY, None)))
 
 
 async def _call(what: Any) -> None:
@@ -168,7 +178,7 @@ def test_connections_of_a_user(node: Node) -> None:
     assert node.ask("DELETE", path, "watch")[0] == 401
     assert node.ask("DELETE", path) == (204, None)
     with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="320"):
-        connection.process_data_events(5)
+        connection.process_data_events(BOUND_S)
     assert node.ask("GET", path) == (200, [])
 
 

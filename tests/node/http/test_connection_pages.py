@@ -13,7 +13,7 @@ from mayfly.node.http import listing
 from mayfly.node.operating.views import client_views
 from mayfly.node.operating.views.json_values import json_value
 from tests.node.http.real_node import NOT_FOUND, Node
-from tests.waiting import wait_for
+from tests.waiting import BOUND_S, wait_for
 
 FIELDS = {
     "name", "node", "type", "protocol", "user", "vhost", "state", "host", "port", "peer_host", "peer_port", "ssl",
@@ -41,7 +41,9 @@ class Clients:
     def connect(self, user: str, **options: Any) -> Any:
         login = pika.PlainCredentials(user, user)
         port = self._node.parts.listener.port
-        client = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port, credentials=login, **options))
+        patience = {"socket_timeout": BOUND_S, "stack_timeout": 2 * BOUND_S}
+        parameters = pika.ConnectionParameters("127.0.0.1", port, credentials=login, **patience, **options)
+        client = pika.BlockingConnection(parameters)
         self.open.append(client)
         return client
 

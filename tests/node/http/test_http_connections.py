@@ -123,4 +123,4 @@ def test_a_request_under_way_keeps_its_place() -> None:
             assert await answered(each) == b"HTTP/1.1 200 OK"
         assert await status_of(server) == 200
 
-    serve(work, node, most_connections=MOST, first_request_seconds=DEADLINE_S)
+    serve(work, node, most_connections=MOST)

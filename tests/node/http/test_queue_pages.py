@@ -24,6 +24,7 @@ from tests.node.http.served import Served, http_server
 from tests.node.http.some_node import SomeNode
 from tests.node.operating.seeing import Seeing
 from tests.node.readings import statistics_of
+from tests.waiting import BOUND_S
 
 
 class ViewNode(SomeNode):
@@ -80,7 +81,7 @@ def address(view_node: ViewNode) -> Iterator[str]:
 
 def page(address: str, path: str) -> tuple[int, str]:
     try:
-        with urlopen(f"http://{address}{path}", timeout=20) as answer:
+        with urlopen(f"http://{address}{path}", timeout=BOUND_S) as answer:
             return answer.status, answer.read().decode()
     except HTTPError as error:
         return error.code, error.read().decode()

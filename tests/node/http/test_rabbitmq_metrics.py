@@ -24,6 +24,7 @@ from tests.node.broker.three_brokers import ThreeBrokers
 from tests.node.http.served import Served, http_server
 from tests.node.http.some_node import SomeNode
 from tests.node.operating.seeing import Seeing, engine_metrics
+from tests.waiting import BOUND_S
 
 DOCUMENT: Final = Path(__file__).resolve().parents[3] / "docs/operations/rabbitmq-metrics.md"
 FIGURES: Final = NodeFigures(
@@ -91,7 +92,7 @@ def served(node: MetricsNode) -> Served:
 
 
 def page_of(address: str, path: str) -> str:
-    with urlopen(f"http://{address}{path}", timeout=20) as answer:
+    with urlopen(f"http://{address}{path}", timeout=BOUND_S) as answer:
         return str(answer.read().decode())
 
 

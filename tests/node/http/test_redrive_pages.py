@@ -18,6 +18,7 @@ from tests.waiting import wait_for
 
 PATH = "/api/mayfly/queues/%2F/mine%20dead/redrive"
 COUNT = 12
+MANY = 1000
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +118,17 @@ def test_r1_the_preview_is_what_moves(node: Node, dead: str) -> None:
     node.channel.exchange_delete("nobody bound here")
 
 
+def make_long(node: Node, queue: str) -> None:
+    """So many more letters that a slow redrive is under way for as long as a busy machine takes for anything."""
+    channel = node.connection.channel()
+    for _ in range(MANY):
+        channel.basic_publish("", queue, b"-1")
+    channel.close()
+    wait_for(partial(_holds, node, COUNT + MANY), "all that was published")
+
+
 def test_r1_paused_resumed_and_cancelled(node: Node, dead: str) -> None:
+    make_long(node, dead)
     assert node.ask("POST", PATH, content={"rate": 1, "target_queue": "mine a"})[0] == 201
     assert node.ask("PUT", PATH, content={"state": "paused"})[0] == 200
     assert node.ask("GET", PATH)[1]["state"] == "paused"
@@ -129,7 +140,7 @@ def test_r1_paused_resumed_and_cancelled(node: Node, dead: str) -> None:
     assert node.ask("GET", "/api/mayfly/redrives")[1]["redrives"][0]["queue"] == dead
     assert node.ask("DELETE", PATH)[0] == 200
     moved = wait_until(node, "cancelled")["moved"]
-    assert moved < COUNT
+    assert moved < COUNT + MANY
     assert len(bodies(node, "mine a")) == moved
     assert node.ask("DELETE", PATH)[0] == 404
     assert node.ask("PUT", PATH, content={"state": "paused"})[0] == 404
@@ -182,6 +193,7 @@ def test_r1_by_command(node: Node, dead: str) -> None:
     assert "4 would stay" in ahead.output
     asked = json.loads(command(node, "preview", dead, "--header", "number=3", "--json").output)
     assert asked["moves"] == 1
+    make_long(node, dead)
     begun = command(node, "start", dead, "--rate", "1", "--to-queue", "mine b")
     assert "is being redriven" in begun.output
     for word, said in (("pause", "paused"), ("resume", "goes on"), ("rate", "5"), ("cancel", "cancelled")):

@@ -73,11 +73,11 @@ def test_how_long_keda_expects_a_queue_to_be_consumed(node: Node) -> None:
         if publish and deliver:
             times.append(publish / deliver)
             expected.append((publish - deliver) / deliver + queue["messages"] / deliver)
-        return bool(expected)
+        # The first rates may have begun in the middle of this.
+        return bool(expected) and 1.5 <= times[-1] <= 6
 
-    wait_for(is_told, "both rates", every_s=0.1)
-    assert 1.5 <= times[0] <= 6, "three come for each that goes"
-    assert expected[0] > 0
+    wait_for(is_told, "both rates, as three come for each that goes", every_s=0.1)
+    assert expected[-1] > 0
     node.channel.queue_delete("consumed")
 
 

@@ -18,11 +18,12 @@ from aiohttp import web
 from yarl import URL
 
 from mayfly.node.settings import NodeSettings
+from mayfly.node.shell import node_tokens as node_tokens_module
 from mayfly.node.shell.node_tokens import NodeTokens, keys_in_file
 from tests.node.http.real_node import Node
 from tests.node.oauth import provider
 from tests.node.oauth.provider import CLUSTER, EVERYTHING, claims, jwk, jwks, token
-from tests.waiting import BOUND_S, wait_for
+from tests.waiting import BOUND_S, until_judged, wait_for
 
 LEEWAY_S = 10
 SETTINGS: dict[str, Any] = {"auth_backends": "internal,oauth2", "oauth2_resource_server_id": CLUSTER}
@@ -127,10 +128,20 @@ def test_a_large_token_fits(node: Node) -> None:
 
 
 def test_a_client_shows_a_token_and_another_before_it_ends(node: Node) -> None:
-    soon = int(time.time()) - LEEWAY_S + 3
-    first, second = (connected(node, fresh(*EVERYTHING, exp=soon)) for _ in range(2))
-    first.channel().queue_declare("by-token", durable=True)
-    second.update_secret(fresh(*EVERYTHING), "it ends")
+    until_judged(lambda round: is_renewed(node, 3 * 2**round), "another token before the first one ended", rounds=5)
+
+
+def is_renewed(node: Node, lasts_s: int) -> bool:
+    """False if this machine was so busy that the first token had ended before another was shown."""
+    soon = int(time.time()) - LEEWAY_S + lasts_s
+    try:
+        first, second = (connected(node, fresh(*EVERYTHING, exp=soon)) for _ in range(2))
+        first.channel().queue_declare("by-token", durable=True)
+        second.update_secret(fresh(*EVERYTHING), "it ends")
+    except pika.exceptions.AMQPError:
+        if time.time() < soon + LEEWAY_S:
+            raise
+        return False
     channel = second.channel()
     with pytest.raises(pika.exceptions.ConnectionClosedByBroker) as raised:
         first.process_data_events(BOUND_S)
@@ -142,6 +153,7 @@ def test_a_client_shows_a_token_and_another_before_it_ends(node: Node) -> None:
     with pytest.raises(pika.exceptions.ConnectionClosedByBroker) as raised:
         second.update_secret(fresh(*EVERYTHING, name="eve"), "another user")
     assert raised.value.reply_code == 530
+    return True
 
 
 def test_a_client_with_a_token_that_does_not_count(node: Node) -> None:
@@ -198,6 +210,12 @@ def test_r1_scopes_decide_what_a_redrive_may_write(node: Node) -> None:
 # -- keys -----------------------------------------------------------------------------
 
 
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long a busy machine takes for an answer."""
+    monkeypatch.setattr(node_tokens_module, "_PATIENCE_S", BOUND_S)
+
+
 class Provider:
     """An address with keys, and what it is to answer."""
 
@@ -237,7 +255,9 @@ def node_tokens(url: str, begun: list[Any]) -> NodeTokens:
     return NodeTokens(settings, lambda work: begun.append(asyncio.ensure_future(work)))
 
 
-def test_keys_of_an_address_are_asked_for_when_one_is_new_and_not_too_often() -> None:
+def test_keys_of_an_address_are_asked_for_when_one_is_new_and_not_too_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_tokens_module, "AGAIN_S", 2 * BOUND_S)
+
     async def scene() -> None:
         shown, begun = Provider(), []  # type: tuple[Provider, list[Any]]
         runner, url = await shown.serve()

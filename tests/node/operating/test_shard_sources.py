@@ -607,14 +607,10 @@ def test_a_replica_that_goes_while_it_is_told_of_is_asked_for_elsewhere(cluster:
         task = asyncio.ensure_future(asking)
         await asyncio.sleep(0)
         third.lacks.update(ALL)
-        return await third._run(_awaited(task))
+        return await task
 
-    rows, _ = asyncio.run(meanwhile())
+    rows, _ = third.run(meanwhile())
     assert [row["ready"] for row in rows] == [2, 2, 2, 2]
-
-
-async def _awaited(task: asyncio.Future[Any]) -> Any:
-    return await task
 
 
 def test_a_question_may_name_every_shard_that_there_can_be() -> None:

@@ -12,7 +12,9 @@ import pytest
 
 from mayfly.node.operating.views import console_tables
 from mayfly.node.operating.views.console_tables import TABLES, table_rows
+from mayfly.node.shell import console as console_module
 from mayfly.node.shell.console import Console, as_text
+from tests.integration.nodes import Ports
 from tests.node.http.real_node import Node
 from tests.waiting import BOUND_S
 
@@ -53,22 +55,19 @@ def test_columns_are_below_each_other() -> None:
     assert as_text([["a", "long"], [10, "b"]]) == "a   long\n10  b"
 
 
-def three_ports() -> int:
-    """The first of three neighbours that nobody listens at."""
-    while True:
-        with socket.create_server(("127.0.0.1", 0)) as first:
-            port = int(first.getsockname()[1])
-            try:
-                for next_one in (port + 1, port + 2):
-                    socket.create_server(("127.0.0.1", next_one)).close()
-            except (OSError, OverflowError):
-                continue
-        return port
+@pytest.fixture
+def port() -> Iterator[int]:
+    """The first of three neighbours that no other test takes, nor the system for an outgoing connection."""
+    ports = Ports(3)
+    yield ports.base
+    ports.release()
 
 
-def test_the_console_answers_over_telnet_and_has_the_node(node: Node) -> None:
+def test_the_console_answers_over_telnet_and_has_the_node(
+    node: Node, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(console_module, "_ANSWER_S", BOUND_S)
     console = Console()
-    port = three_ports()
     assert console.names["__name__"] == "__console__" and "node" not in console.names
 
     async def opened() -> contextlib.ExitStack:

@@ -10,6 +10,7 @@ from mayfly.cluster.transport.peer_transport import PeerTransport
 from mayfly.node.settings import NodeSettings
 from mayfly.node.settings.kinds import Address
 from mayfly.node.shell.process import NodeProcess
+from tests.waiting import until
 
 QUICK_PEER = 2
 
@@ -31,9 +32,9 @@ def test_a_frame_that_comes_before_the_start_is_over_finds_a_whole_node(
         assert process.node is not None
         transport._events.on_frame(QUICK_PEER, Frame(process.node.opened.clock.now_ms()))
         transport._events.on_down(QUICK_PEER)
-        for _ in range(5):
-            await asyncio.sleep(0)
-        pumped.append(not process.node.drive._pump_scheduled)
+        drive = process.node.drive
+        await until(lambda: not drive._pump_scheduled, "the node is pumped")
+        pumped.append(True)
 
     monkeypatch.setattr(PeerTransport, "start", start_with_a_quick_peer)
 

@@ -27,9 +27,9 @@ from mayfly.node.shell import assembly, opening
 from mayfly.node.shell.data_folder import OwnRecord
 from mayfly.node.shell.process import NodeProcess
 from mayfly.node.shell.store_opening import open_store
-from tests.waiting import until
+from tests.integration.nodes import Ports
+from tests.waiting import BOUND_S, until
 
-BOUND_S: Final = 20.0
 _LISTENS: Final = "0A"
 
 Fault = Callable[[NodeSettings, pytest.MonkeyPatch], AbstractContextManager[NodeSettings]]
@@ -221,15 +221,24 @@ def test_a_failed_start_leaves_nothing_open(step: str, tmp_path: Path, monkeypat
     asyncio.run(_starts(again))
 
 
+@contextmanager
+def _free() -> Iterator[Address]:
+    """An address that no other test takes, nor the system for an outgoing connection."""
+    ports = Ports(1)
+    try:
+        yield Address("127.0.0.1", ports.base)
+    finally:
+        ports.release()
+
+
 @pytest.mark.parametrize("fault", ["nobody else", "peer_address", "http_address"])
 def test_a_node_that_asks_for_a_place_leaves_nothing_open(fault: str, tmp_path: Path) -> None:
     """It is told to stop meanwhile, or can't listen for the others, or for those who ask about its health."""
 
     async def fails() -> None:
-        with socket.create_server(("127.0.0.1", 0)) as other, socket.create_server(("127.0.0.1", 0)) as free:
+        with _free() as free, socket.create_server(("127.0.0.1", 0)) as other:
             taken = Address("127.0.0.1", other.getsockname()[1])
-            own = taken if fault == "peer_address" else Address("127.0.0.1", free.getsockname()[1])
-            free.close()
+            own = taken if fault == "peer_address" else free
             seeds = (own, Address("127.0.0.1", 1), Address("127.0.0.1", 2))
             settings = replace(_settings(tmp_path), peer_address=own, seeds=seeds)
             if fault == "http_address":

@@ -9,6 +9,7 @@ import pytest
 from mayfly.node.broker.broker import Broker
 from mayfly.node.shell.listener import AmqpListener, ListenerSettings
 from tests.node.broker.direct_cluster import DirectCluster
+from tests.waiting import BOUND_S
 
 
 class Quiet:
@@ -94,7 +95,7 @@ def test_a_connection_that_fails_is_lost_alone(what: str, caplog: pytest.LogCapt
         else:
             listener._dirty += [broken, quiet]
             listener.flush()
-        await asyncio.wait_for(reader.read(), 20)
+        await asyncio.wait_for(reader.read(), BOUND_S)
         writer.close()
         await listener.stop()
 

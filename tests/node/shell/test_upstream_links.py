@@ -19,6 +19,7 @@ from mayfly.node.duties.upstream_mirrors import CONNECTING, READING, REFUSED, WA
 from mayfly.node.settings.upstreams import Upstream, UpstreamAddress
 from mayfly.node.shell.upstream_links import CONNECTS_AT_ONCE, UpstreamLinks
 from mayfly.node.upstream.reader import UpstreamLogin
+from tests.waiting import BOUND_S
 
 
 class _Link:
@@ -73,7 +74,7 @@ class _Shell:
     async def run(self) -> None:
         """Until all connections have ended."""
         self.links.ticked()
-        await asyncio.wait_for(asyncio.gather(*self.tasks), 20)
+        await asyncio.wait_for(asyncio.gather(*self.tasks), BOUND_S)
 
 
 @pytest.fixture
@@ -181,7 +182,7 @@ def test_a_mirror_that_is_read_for_elsewhere_by_now_is_no_warning(
         await shell.run()
         server.close()
 
-    asyncio.run(asyncio.wait_for(go(), 20))
+    asyncio.run(asyncio.wait_for(go(), BOUND_S))
     assert [each.levelname for each in caplog.records if each.name == "mayfly.upstreams"] == ["INFO"]
 
 
