@@ -11,7 +11,6 @@ A file system is only gone when it is in no mount namespace any more, and proces
 `network`, containers) begin with a copy of all mounts. So they are mounted in a place that is shared with those.
 """
 
-import contextlib
 import fcntl
 import os
 import shutil
@@ -30,7 +29,7 @@ _SIZE: Final = 4 << 30
 """Sparse: it takes what was written."""
 _COMMIT_EVERY_S: Final = 300
 """So long ext4 may keep to itself what nobody asked it to sync."""
-_UNMOUNTED_WITHIN: Final = 50
+_UNMOUNTED_WITHIN_S: Final = 60.0
 _RELEASED_WITHIN_S: Final = 60.0
 
 
@@ -121,12 +120,15 @@ class Disks:
 
     def _unmount(self, id: int) -> None:
         # Pages of a process that was just killed may still be let go of.
-        for _ in range(_UNMOUNTED_WITHIN):
-            with contextlib.suppress(DiskError):
+        ends_s = time.monotonic() + _UNMOUNTED_WITHIN_S
+        while True:
+            try:
                 _run("umount", str(self._place(id)))
                 break
-        else:
-            _run("umount", str(self._place(id)))
+            except DiskError:
+                if time.monotonic() > ends_s:
+                    raise
+                time.sleep(0.01)
         self._mounted.discard(id)
         # Mounted while it is held somewhere, it would be as it was: stopped.
         ends_s = time.monotonic() + _RELEASED_WITHIN_S
