@@ -25,6 +25,8 @@ DRIVER: Final = shutil.which("chromedriver")
 MISSING: Final = "no Chromium here: Debian has the packages chromium and chromium-driver"
 
 NETWORK_CHANGED: Final = "net::ERR_NETWORK_CHANGED"
+NOT_FETCHED: Final = "Failed to fetch"
+"""What the page says of it."""
 LOADS: Final = 10
 """How often a page is loaded, at most, until nothing disturbs it."""
 
@@ -150,8 +152,11 @@ class Browser:
         )
 
     def faults(self) -> list[str]:
-        """What the page has complained about since it was asked last, but for answers that refuse something."""
+        """What the page has complained about since it was asked last, but for answers that refuse something, and for
+        what could not be asked while another test has changed the machine's network interfaces."""
         faults, self._faults = self._faults + self._told(), []
+        if any(NETWORK_CHANGED in fault for fault in faults):
+            faults = [fault for fault in faults if NETWORK_CHANGED not in fault and NOT_FETCHED not in fault]
         return faults
 
     def _told(self) -> list[str]:

@@ -44,7 +44,7 @@ class Traffic:
             "mail.outgoing": {"x-message-ttl": 6 * HOUR_MS},
             "reservations": {"x-message-ttl": 15 * 60_000, **_dead_letters_to("", "reservations.lapsed")},
             "session.4711": {"x-expires": 120_000},
-            "session.4712": {"x-expires": 300_000, "x-message-ttl": 240_000},
+            "session.4712": {"x-expires": 3_600_000, "x-message-ttl": 240_000},
             "session.4713": {"x-expires": 1_800_000},
             "thumbnails": {"x-max-length": 50},
             "audit": {"x-dead-letter-exchange": "nowhere", "x-message-ttl": 1},
@@ -137,6 +137,14 @@ def declare(amqp: Address, user: str, password: str, name: str) -> None:
     parameters = pika.ConnectionParameters(amqp.host, amqp.port, credentials=pika.PlainCredentials(user, password))
     with pika.BlockingConnection(parameters) as connection:
         connection.channel().queue_declare(name, durable=True)
+
+
+def run_out(amqp: Address, user: str, password: str, name: str) -> None:
+    """A queue NAME.leased, whose lease ends in half an hour, and NAME.timed with a message for a quarter of one."""
+    with _channel(amqp, user, password) as channel:
+        channel.queue_declare(f"{name}.leased", durable=True, arguments={"x-expires": 30 * 60_000})
+        channel.queue_declare(f"{name}.timed", durable=True, arguments={"x-message-ttl": 15 * 60_000})
+        channel.basic_publish("", f"{name}.timed", b"brief", pika.BasicProperties(delivery_mode=2))
 
 
 def wait_for_hours(amqp: Address, user: str, password: str, queue: str, exchange: str, message_ids: list[str]) -> None:

@@ -122,5 +122,5 @@ def test_a_queue_moves_to_another_shard(page: Browser, node: Nodes) -> None:
             consuming.basic_ack(tag)
         page.wait_without("have not followed yet", "main .notice")
     page.wait(f"Shard\n{other}", "dl.facts")
-    assert page.has("Ready and live\n3", "dl.facts")
+    page.wait("Ready and live\n3", "dl.facts")
     assert (node.queue(1, "wandering") or {})["shard"] == other

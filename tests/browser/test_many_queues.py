@@ -9,13 +9,12 @@ import pytest
 from tests.browser.browser import Browser
 from tests.browser.conftest import PASSWORD, USER, go, log_in
 from tests.integration.nodes import Nodes
-from tests.waiting import wait_for
+from tests.waiting import BOUND_S, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.processes]
 
 QUEUES = 100_000
 AT_ONCE = 20_000
-IMPORT_S = 120
 COLUMNS = (
     "ready", "scheduled", "unacknowledged", "oldest_ready_age_ms", "next_deadline_in_ms", "lease.remaining_ms",
     "consumers", "vhost", "name",
@@ -38,7 +37,7 @@ def declare_many(node: Nodes) -> None:
             for number in range(first, first + AT_ONCE)
         ]  # fmt: skip
         content = json.dumps({"queues": queues}).encode()
-        with urlopen(Request(f"http://{node.plan(1).http}/api/definitions", content, headers), timeout=IMPORT_S):
+        with urlopen(Request(f"http://{node.plan(1).http}/api/definitions", content, headers), timeout=BOUND_S):
             pass
 
 

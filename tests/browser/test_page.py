@@ -19,6 +19,7 @@ from tests.browser.some_traffic import (
     note_deaths,
     reading,
     reject,
+    run_out,
     wait_for_hours,
 )
 from tests.integration.nodes import Nodes
@@ -82,6 +83,11 @@ ROW = "[...document.querySelectorAll('tbody tr')].find((row) => row.innerText.in
 """The row of a table in which a text is to be read."""
 
 
+def words_of_row(page: Browser, begin: str) -> list[str]:
+    """Of the row of a table that begins so; none while there is no such row."""
+    return next((text.split() for text in page.texts("tbody tr") if text.startswith(begin)), [])
+
+
 def put(node: Nodes, path: str, content: object) -> None:
     import base64
 
@@ -120,29 +126,33 @@ def test_every_view_opens_without_a_fault(page: Browser, path: str) -> None:
     assert page.texts("main th[scope=col]") or page.texts("main dt")
 
 
-def test_times_of_queues_run(page: Browser) -> None:
+def test_times_of_queues_run(page: Browser, node: Nodes) -> None:
     """Deadlines are counted down, leases run or are suspended."""
+    run_out(node.plan(1).amqp, USER, PASSWORD, "running")
     go(page, "queues", "Queues")
-    page.wait("reservations", "table")
+    page.wait("running.timed", "table")
 
     def row(name: str) -> str:
         return next(text for text in page.texts("tbody tr") if text.startswith(name))
 
     assert "suspended" in row("session.4711")
-    assert "29 min" in row("session.4713")
-    assert "in 14 min" in row("reservations")
-    before = row("reservations")
-    wait_for(lambda: row("reservations") != before, "the countdown goes on", BOUND_S)
+    assert "29 min" in row("running.leased")
+    wait_for(lambda: "in 14 min" in row("running.timed"), "its deadline")
+    before = row("running.timed")
+    wait_for(lambda: row("running.timed") != before, "the countdown goes on", BOUND_S)
 
 
-def test_queues_are_searched_and_put_in_order_by_the_node(page: Browser) -> None:
+def test_queues_are_searched_and_put_in_order_by_the_node(page: Browser, node: Nodes) -> None:
+    names = [f"visit.{number}" for number in (1, 2, 3)]
+    for name in names:
+        declare(node.plan(1).amqp, USER, PASSWORD, name)
     go(page, "queues", "Queues")
-    page.write("input[type=search]", "SESSION")
+    page.write("input[type=search]", "VISIT")
     page.wait_without("orders", "table")
-    assert [text.split()[0] for text in page.texts("tbody tr")] == ["session.4711", "session.4712", "session.4713"]
+    assert [text.split()[0] for text in page.texts("tbody tr")] == names
     page.click("th button", "Queue")
     page.wait_for("th[aria-sort=descending]")
-    wait_for(lambda: page.texts("tbody th")[0].startswith("session.4713"), "the other order")
+    wait_for(lambda: page.texts("tbody th")[0].startswith("visit.3"), "the other order")
 
 
 def test_a_queue_is_deleted_after_a_question(page: Browser, node: Nodes) -> None:
@@ -202,14 +212,15 @@ def test_parked_dead_letters_are_dropped_after_a_question(page: Browser) -> None
     page.wait("Every dead letter has found a queue")
 
 
-def test_r2_the_forecast_tells_what_expires_and_which_leases_end(page: Browser) -> None:
+def test_r2_the_forecast_tells_what_expires_and_which_leases_end(page: Browser, node: Nodes) -> None:
     """R2."""
+    run_out(node.plan(1).amqp, USER, PASSWORD, "foreseen")
     go(page, "forecast", "Forecast")
-    page.wait("session.4713", "main")
+    page.wait("foreseen.leased", "main")
     rows = page.texts("tbody tr")
     assert [row.split()[0] for row in rows[:3]] == ["minute", "hour", "day"]
-    (reservations,) = [row for row in rows if row.startswith("reservations")]
-    assert "0, " in reservations
+    (timed,) = [row for row in rows if row.startswith("foreseen.timed")]
+    assert "0, 1, 1" in timed
 
 
 def test_r3_a_policy_is_tried_before_it_is_set(page: Browser) -> None:
@@ -289,8 +300,8 @@ def test_a_parked_letter_is_released_and_a_lane_says_what_it_waits_for(page: Bro
     for number in range(8):  # one of them is in another shard
         dead_letters(amqp, USER, PASSWORD, f"waiting {number}", "", "no room", 1)
     page.wait("no room", "table")
-    row = next(text for text in page.texts("tbody tr") if text.startswith("no room"))
-    assert row.split()[-1] == "room"
+    # Before the first of them was refused nothing is known to be in its way.
+    wait_for(lambda: words_of_row(page, "no room")[-1:] == ["room"], "what it waits for")
 
 
 def test_r5_a_queue_on_brake_says_so_and_is_released(page: Browser, node: Nodes) -> None:
@@ -311,8 +322,7 @@ def test_j1_a_stream_shows_where_its_consumers_are(page: Browser, node: Nodes) -
     with reading(node.plan(1).amqp, USER, PASSWORD, "read", "reader <1>", 5):
         go(page, "queues/%2F/read", "read")
         page.wait("reader <1>", "main")
-        row = next(text for text in page.texts("tbody tr") if text.startswith("reader <1>"))
-        assert row.split()[-3:] == ["2", "3", "2"]
+        wait_for(lambda: words_of_row(page, "reader <1>")[-3:] == ["2", "3", "2"], "two are with it")
     page.wait("Nobody reads it.", "main")
     go(page, "queues/%2F/audit", "audit")
     assert page.run(
@@ -324,8 +334,7 @@ def test_j4_a_stream_shows_how_far_its_copies_are(page: Browser, node: Nodes) ->
     copied(node.plan(1).amqp, USER, PASSWORD, "origin", "its mirror", "elsewhere")
     go(page, "queues/%2F/origin", "origin")
     page.wait("its mirror", "main")
-    row = next(text for text in page.texts("tbody tr") if text.startswith("its mirror"))
-    assert row.split()[-4:] == ["a", "copy", "0", "0"]
+    wait_for(lambda: words_of_row(page, "its mirror")[-4:] == ["a", "copy", "0", "0"], "a copy that has all")
     go(page, "queues/%2F/its%20mirror", "its mirror")
     page.wait("copied from", "main")
     go(page, "queues/%2F/elsewhere", "elsewhere")

@@ -10,6 +10,7 @@ import pytest
 from tests.fuzz import codecs
 from tests.fuzz.octet_targets import FROM_CLIENTS, FromOctets, first_inputs, one_input, sequence
 from tests.node.amqp.scripted_client import running_client
+from tests.waiting import BOUND_S
 
 
 def test_octets_are_tried() -> None:
@@ -47,5 +48,6 @@ def test_a_defect_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_atheris_it_says_so() -> None:
     program = Path(__file__).with_name("run_atheris.py")
-    ran = subprocess.run([sys.executable, "-S", str(program)], capture_output=True, text=True, timeout=60, check=True)
+    command = [sys.executable, "-S", str(program)]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=BOUND_S, check=True)
     assert "atheris is not installed" in ran.stdout

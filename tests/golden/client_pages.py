@@ -24,6 +24,7 @@ from urllib.parse import quote
 import pika
 
 from tests.golden.one_answer_a_line import keep
+from tests.waiting import BOUND_S
 
 RECORDING: Final = Path(__file__).parent / "client-pages-rabbitmq-3.10.8.json"
 SETTLE_S: Final = 12.0
@@ -131,7 +132,7 @@ def ask(http_port: int, method: str, path: str, user: str, content: object = Non
         request.data = json.dumps(content).encode()
         request.add_header("Content-Type", "application/json")
     try:
-        with urllib.request.urlopen(request, timeout=60) as found:
+        with urllib.request.urlopen(request, timeout=BOUND_S) as found:
             status, text = found.status, found.read()
     except urllib.error.HTTPError as error:
         status, text = error.code, error.read()

@@ -27,6 +27,7 @@ from pika.exceptions import AMQPError
 from tests.golden.one_answer_a_line import keep
 from tests.interop.test_management_tools import RECORDED as ADMIN_REQUESTS
 from tests.node.http.test_requests_of_tools import OPERATOR_STEPS, STEPS
+from tests.waiting import BOUND_S
 
 RECORDING: Final = Path(__file__).parent / "tool-requests-rabbitmq-4.3.6.json"
 SETTLE_S: Final = 12.0
@@ -105,7 +106,7 @@ class Broker:
         body = None if content is None else json.dumps(content).encode()
         try:
             with urllib.request.urlopen(
-                urllib.request.Request(self._http + path, body, headers, method=method), timeout=60
+                urllib.request.Request(self._http + path, body, headers, method=method), timeout=BOUND_S
             ) as answer:
                 status, octets = answer.status, answer.read()
         except urllib.error.HTTPError as error:

@@ -217,7 +217,10 @@ class Nodes:
     def stands_still(self, id: int) -> bool:
         """Whether all threads of a process that is being frozen have stopped."""
         tasks = Path(f"/proc/{self.pid(id)}/task").iterdir()
-        return all((task / "stat").read_text().rpartition(")")[2].split()[0] == "T" for task in tasks)
+        try:
+            return all((task / "stat").read_text().rpartition(")")[2].split()[0] == "T" for task in tasks)
+        except (FileNotFoundError, ProcessLookupError):
+            return False  # A thread has ended meanwhile.
 
     def thaw(self, id: int) -> None:
         """SIGCONT."""

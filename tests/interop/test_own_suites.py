@@ -12,6 +12,7 @@ import pytest
 
 from tests.integration.nodes import wait_for
 from tests.interop import own_suites
+from tests.waiting import BOUND_S
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("ip") is None or not own_suites.RABBITMQ_SERVER.exists(),
@@ -57,7 +58,7 @@ def test_no_process_is_left_behind(tmp_path: Path, number: signal.Signals) -> No
         pid = int(file.read_text())
         assert runs(pid)
         program.send_signal(number)
-        _, said = program.communicate(timeout=60)
+        _, said = program.communicate(timeout=BOUND_S)
         assert (program.returncode, said.strip()) == (1, f"ended by {number.name}")
         wait_for(lambda: not runs(pid), "the end of the node")
         listed = subprocess.run(["ip", "netns"], stdout=subprocess.PIPE, text=True, check=True)

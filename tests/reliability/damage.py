@@ -58,6 +58,7 @@ _REPLICAS: Final = 3
 _LOOK_S: Final = 0.05
 _LOOK_FOR_PARTS_S: Final = 0.002
 SAYS_WHAT_TO_DO: Final = re.compile(r"empty (that|its|the|data) folder|put the right data back")
+_ERROR: Final = re.compile(r"\S+Z (ERROR|CRITICAL) ")
 _SENT_ANEW: Final = "is to be sent anew"
 """What whoever sends a snapshot says when it came damaged."""
 _PROVOKED: Final = (
@@ -305,7 +306,7 @@ def start_again(nodes: Nodes, damages: Damages, id: int, said_before: bool = Fal
         if code is None:
             return outcome
         if code == REFUSED:
-            words = said.strip().splitlines()[-1]
+            words = last_words(said)
             assert SAYS_WHAT_TO_DO.search(words), f"what is to be done? {words}"
             damages.refusals.append(words)
             shutil.rmtree(nodes.plan(id).data_dir)
@@ -314,6 +315,12 @@ def start_again(nodes: Nodes, damages: Damages, id: int, said_before: bool = Fal
         else:
             assert code == 1 and "is corrupt" in said, f"node {id} ended with {code}: {said[-1_000:]}"
     raise AssertionError(f"node {id} has ended {_MOST_STARTS} times; {nodes.log_text(id)[-1_000:]}")
+
+
+def last_words(said: str) -> str:
+    """Why a node that has logged this has ended. While it stops it may go on telling of others."""
+    errors = [line for line in said.splitlines() if _ERROR.match(line)]
+    return errors[-1] if errors else ""
 
 
 def _is_settled(nodes: Nodes) -> bool:

@@ -11,7 +11,6 @@ A file system is only gone when it is in no mount namespace any more, and proces
 `network`, containers) begin with a copy of all mounts. So they are mounted in a place that is shared with those.
 """
 
-import contextlib
 import fcntl
 import os
 import shutil
@@ -24,14 +23,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from tests.waiting import BOUND_S
+
 _SHUTDOWN: Final = 0x8004587D
 _WITHOUT_FLUSH: Final = struct.pack("I", 2)
 _SIZE: Final = 4 << 30
 """Sparse: it takes what was written."""
 _COMMIT_EVERY_S: Final = 300
 """So long ext4 may keep to itself what nobody asked it to sync."""
-_UNMOUNTED_WITHIN: Final = 50
-_RELEASED_WITHIN_S: Final = 60.0
 
 
 class DiskError(Exception):
@@ -93,6 +92,12 @@ class Disks:
     def come_back(self, id: int) -> None:
         """What had got to the disk is there again. No process may have a file open there."""
         self._unmount(id)
+        # Mounted while it is held somewhere, it would be as it was: stopped.
+        ends_s = time.monotonic() + BOUND_S
+        while _run("losetup", "--associated", str(self._image(id))):
+            if time.monotonic() > ends_s:
+                raise DiskError(f"{self._image(id)} is unmounted and still in use after {BOUND_S} s")
+            time.sleep(0.01)
         self._mount(id)
 
     def close(self) -> None:
@@ -121,19 +126,16 @@ class Disks:
 
     def _unmount(self, id: int) -> None:
         # Pages of a process that was just killed may still be let go of.
-        for _ in range(_UNMOUNTED_WITHIN):
-            with contextlib.suppress(DiskError):
+        ends_s = time.monotonic() + BOUND_S
+        while True:
+            try:
                 _run("umount", str(self._place(id)))
                 break
-        else:
-            _run("umount", str(self._place(id)))
+            except DiskError:
+                if time.monotonic() > ends_s:
+                    raise
+                time.sleep(0.01)
         self._mounted.discard(id)
-        # Mounted while it is held somewhere, it would be as it was: stopped.
-        ends_s = time.monotonic() + _RELEASED_WITHIN_S
-        while _run("losetup", "--associated", str(self._image(id))):
-            if time.monotonic() > ends_s:
-                raise DiskError(f"{self._image(id)} is unmounted and still in use after {_RELEASED_WITHIN_S} s")
-            time.sleep(0.01)
 
 
 def _run(*words: str) -> str:

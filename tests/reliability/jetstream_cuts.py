@@ -22,6 +22,7 @@ import threading
 import time
 import urllib.request
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -205,8 +206,9 @@ class Publisher(NatsPipeline):
             pass  # its node has lost its power
 
 
-def carry_out(folder: Path, sync: str, cuts: int, seconds: float, rate: float = 500.0) -> CutRun:
-    """So many losses of power of all nodes, each after so many seconds of publishing."""
+def carry_out(folder: Path, sync: str, cuts: int, seconds: float, rate: float = 500.0, least: int = 0) -> CutRun:
+    """So many losses of power of all nodes, each after so many seconds of publishing, and when more than `least`
+    messages were acknowledged."""
     run = CutRun(sync)
     folder.mkdir(parents=True, exist_ok=True)
     forgetful = Disks(folder, _IDS)
@@ -219,6 +221,7 @@ def carry_out(folder: Path, sync: str, cuts: int, seconds: float, rate: float = 
         for _ in range(cuts):
             publisher = Publisher(nodes.uri(1), rate)
             time.sleep(seconds)
+            wait_for(partial(_has_enough, publisher, least), f"more than {least} acknowledged messages")
             nodes.cut_power()
             publisher.thread.join()
             assert not publisher.failure, f"a message was not stored: {publisher.failure}"
@@ -234,6 +237,11 @@ def carry_out(folder: Path, sync: str, cuts: int, seconds: float, rate: float = 
         nodes.close()
         forgetful.close()
     return run
+
+
+def _has_enough(publisher: Publisher, least: int) -> bool:
+    """Also where no more come."""
+    return len(publisher.acknowledged) > least or not publisher.thread.is_alive()
 
 
 def _create_stream(nodes: JetstreamNodes) -> None:
@@ -279,7 +287,10 @@ def _last_in_stream(nodes: JetstreamNodes) -> int | None:
 
 def _stands_still(pid: int) -> bool:
     tasks = Path(f"/proc/{pid}/task").iterdir()
-    return all((task / "stat").read_text().rpartition(")")[2].split()[0] == "T" for task in tasks)
+    try:
+        return all((task / "stat").read_text().rpartition(")")[2].split()[0] == "T" for task in tasks)
+    except (FileNotFoundError, ProcessLookupError):
+        return False  # a thread has ended meanwhile
 
 
 def report(runs: list[CutRun]) -> str:

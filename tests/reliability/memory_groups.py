@@ -25,7 +25,6 @@ _LEFT_BYTES: Final = 48 * _MIB
 _GREEDY: Final = "import time; taken = []\nwhile True: taken.append(b'x' * 1048576); time.sleep(0.002)"
 _FIRST_TO_GO: Final = "1000"
 """The score that makes the kernel choose a process before all others; a lower one than usual takes a capability."""
-_REMOVED_WITHIN_S: Final = 20.0
 
 
 def why_impossible() -> str:
@@ -92,7 +91,7 @@ class MemoryGroups:
     def close(self) -> None:
         """Remove the groups. No process may be in one; those that have just ended may be for a moment."""
         for group in self._groups.values():
-            wait_for(partial(_removed, group), f"the end of {group}", _REMOVED_WITHIN_S)
+            wait_for(partial(_removed, group), f"the end of {group}")
         self._groups = {}
 
     def _used_bytes(self, id: int) -> int:

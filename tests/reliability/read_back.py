@@ -21,7 +21,7 @@ from tests.waiting import BOUND_S, wait_for
 MESSAGES: Final = 300
 BODY_BYTES: Final = 2_000
 _PREFETCH: Final = 100
-_TRIES: Final = 20
+_TRIES: Final = 60
 _LEADS_WITHIN_S: Final = 3.0
 _ENDS_WITHIN_S: Final = 5.0
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.integration.clients import PERSISTENT, channel
 from tests.integration.nodes import Nodes, wait_for
-from tests.reliability.damage import REFUSED, expect_words_of_damage
+from tests.reliability.damage import REFUSED, expect_words_of_damage, last_words
 from tests.reliability.dead_letters import DeadLetterRun, carry_out_dead_letters
 from tests.reliability.faults import DAMAGE, kinds_of
 from tests.reliability.run_chaos import report_dead_letters
@@ -98,7 +98,7 @@ def expect_refused(nodes: Nodes, ids: tuple[int, ...]) -> None:
     wait_for(have_ended, "the end of those that have forgotten what was confirmed", every_s=0.1)
     assert codes.keys() == set(ids), "the one that has it ends as well"
     for id, code in codes.items():
-        words = nodes.log_text(id).strip().splitlines()[-1]
+        words = last_words(nodes.log_text(id))
         assert code == REFUSED and "data of an earlier time" in words, f"{code}: {words}"
         assert "of all copies with mayfly restore" in words, words
 

@@ -13,7 +13,7 @@ def cut_once(sync: str, folder: Path) -> CutRun:
     reason = why_impossible()
     if reason:
         pytest.skip(f"no losses of power under JetStream on this machine: {reason}")
-    run = carry_out(folder, sync, cuts=1, seconds=4)
+    run = carry_out(folder, sync, cuts=1, seconds=4, least=100)
     print(report([run]))
     assert run.cuts[0].acknowledged > 100
     return run

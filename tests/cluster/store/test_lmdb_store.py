@@ -25,6 +25,7 @@ from mayfly.cluster.raft import ConfState, Entry, EntryType, HardState, Snapshot
 from mayfly.cluster.store import layouts, lmdb_tables
 from mayfly.cluster.store.lmdb_store import LmdbLogStore
 from mayfly.cluster.versions import LAYOUT_OLDEST, LAYOUT_VERSION
+from tests.waiting import BOUND_S
 
 MIB = 1024 * 1024
 MAP_BYTES = 64 * MIB
@@ -315,7 +316,7 @@ def test_a_second_store_on_the_folder_is_refused(tmp_path: Path) -> None:
         "try:\n    LmdbLogStore(sys.argv[1], 1 << 20)\nexcept StoreRefused as error:\n    print(error)\n"
     )
     child = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, timeout=30, check=True
+        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, timeout=BOUND_S, check=True
     )
     assert "in use by process" in child.stdout
     store.close()
@@ -573,7 +574,7 @@ store.close()
 print("recovered")
 """
     child = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, timeout=BOUND_S, check=False
     )
     assert child.stdout == "recovered\n", child.stderr
 

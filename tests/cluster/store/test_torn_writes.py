@@ -26,6 +26,7 @@ from mayfly.cluster.store.lmdb_store import LmdbLogStore
 from simulation.cluster.memory_store import MemoryStore
 from tests.cluster.store.crash_images import META_PAGES, PAGE_BYTES, SECTOR_BYTES, Commit, DataFile
 from tests.cluster.store.histories import MAP_BYTES, histories, shown_groups
+from tests.waiting import BOUND_S
 
 IMAGES_OF_A_COMMIT = 4
 NOTE = "last-commit"
@@ -289,7 +290,7 @@ def read_elsewhere(image: DataFile, like: Path) -> str:
         shutil.copy(like / "format", path)
         image.write(path / "data.mdb")
         reader = subprocess.run(
-            [sys.executable, "-c", READER, str(path)], capture_output=True, text=True, timeout=60, check=False
+            [sys.executable, "-c", READER, str(path)], capture_output=True, text=True, timeout=BOUND_S, check=False
         )
         return reader.stdout if reader.returncode == 0 else f"ended with {reader.returncode}"
 

@@ -12,6 +12,7 @@ from mayfly.node.duties.alarms import disk_watermark
 from mayfly.node.settings import NodeSettings
 from mayfly.node.shell.resource_watch import ResourceWatch
 from tests.cluster.store.write_ahead import append, opened
+from tests.waiting import BOUND_S
 
 
 def test_a_close_waits_for_a_copy_and_refuses_what_comes_later(
@@ -23,7 +24,7 @@ def test_a_close_waits_for_a_copy_and_refuses_what_comes_later(
 
     def held(self: LmdbLogStore, folder: Path) -> None:
         copying.set()
-        assert go_on.wait(30)
+        assert go_on.wait(BOUND_S)
         real(self, folder)
 
     monkeypatch.setattr(LmdbLogStore, "copy", held)
@@ -37,13 +38,13 @@ def test_a_close_waits_for_a_copy_and_refuses_what_comes_later(
 
     copier, closer = threading.Thread(target=copy), threading.Thread(target=store.close)
     copier.start()
-    assert copying.wait(30)
+    assert copying.wait(BOUND_S)
     closer.start()
     closer.join(0.2)
     assert closer.is_alive()
     go_on.set()
-    copier.join(30)
-    closer.join(30)
+    copier.join(BOUND_S)
+    closer.join(BOUND_S)
     assert not failures
     again = opened(tmp_path / "copy")
     assert again.read_entry(1, 1).data == b"one"
@@ -64,7 +65,7 @@ def test_a_close_waits_for_who_makes_room_and_refuses_a_look_at_it_after_that(
 
     def held(self: LmdbLogStore, *arguments: Any, **named: Any) -> None:
         settling.set()
-        assert go_on.wait(30)
+        assert go_on.wait(BOUND_S)
         real(self, *arguments, **named)
 
     monkeypatch.setattr(LmdbLogStore, "write_together", held)
@@ -74,20 +75,20 @@ def test_a_close_waits_for_who_makes_room_and_refuses_a_look_at_it_after_that(
         try:
             watch._disk_is_short(disk_watermark(1 << 60))
             # As late as can be: the close may have come before the second look or after it.
-            closer.join(30)
+            closer.join(BOUND_S)
             watch._disk_is_short(disk_watermark(1 << 60))
         except BaseException as error:
             failures.append(error)
 
     looker, closer = threading.Thread(target=look), threading.Thread(target=store.close)
     looker.start()
-    assert settling.wait(30)
+    assert settling.wait(BOUND_S)
     closer.start()
     closer.join(0.2)
     assert closer.is_alive()
     go_on.set()
-    looker.join(30)
-    closer.join(30)
+    looker.join(BOUND_S)
+    closer.join(BOUND_S)
     assert [type(failure) for failure in failures] == [DiskFailed]
     assert "the store is closed" in str(failures[0])
     with pytest.raises(DiskFailed, match="the store is closed"):
@@ -103,18 +104,18 @@ def test_a_close_waits_for_a_look_at_the_room(tmp_path: Path, monkeypatch: pytes
 
     def held(self: LmdbLogStore) -> int:
         looking.set()
-        assert go_on.wait(30)
+        assert go_on.wait(BOUND_S)
         return real(self)
 
     monkeypatch.setattr(LmdbLogStore, "free_bytes", held)
     looker = threading.Thread(target=lambda: seen.append(store.free_bytes()))
     closer = threading.Thread(target=store.close)
     looker.start()
-    assert looking.wait(30)
+    assert looking.wait(BOUND_S)
     closer.start()
     closer.join(0.2)
     assert closer.is_alive()
     go_on.set()
-    looker.join(30)
-    closer.join(30)
+    looker.join(BOUND_S)
+    closer.join(BOUND_S)
     assert seen[0] > 0

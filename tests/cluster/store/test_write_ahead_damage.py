@@ -11,6 +11,7 @@ from mayfly.cluster.log.write_ahead_format import FILE_HEADER_BYTES, SECTOR_BYTE
 from mayfly.cluster.raft import Entry
 from mayfly.cluster.store import write_ahead_files
 from tests.cluster.store.write_ahead import append, change, killed, opened, unmoved
+from tests.waiting import BOUND_S
 
 
 @pytest.mark.parametrize("damaged", [1, 2, 3])
@@ -128,7 +129,7 @@ def test_a_crash_while_a_file_of_empty_records_is_cleared_damages_nothing(
         empty = WriteBatch()
         empty.group(1)
         store.write(empty)
-    store._idle.wait(30)
+    store._idle.wait(BOUND_S)
     monkeypatch.undo()
     with killed(tmp_path) as copy:
         assert not is_clear((copy / "ahead-1").read_bytes())

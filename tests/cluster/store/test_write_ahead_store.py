@@ -26,6 +26,7 @@ from mayfly.cluster.store.write_ahead_store import WriteAheadStore
 from simulation.cluster.memory_store import MemoryStore
 from tests.cluster.store.histories import MAP_BYTES, histories, same
 from tests.cluster.store.write_ahead import MIB, SEGMENT_BYTES, append, killed, opened, same_unmoved
+from tests.waiting import BOUND_S
 
 # --- the same as in memory --------------------------------------------------------------------------
 
@@ -140,7 +141,7 @@ def test_a_file_is_cleared_only_once_the_log_file_holds_it(tmp_path: Path, monke
 
     def held(self: LmdbLogStore, *arguments: Any, **named: Any) -> None:
         moving.set()
-        assert go_on.wait(30)
+        assert go_on.wait(BOUND_S)
         real(self, *arguments, **named)
 
     monkeypatch.setattr(LmdbLogStore, "write_together", held)
@@ -149,7 +150,7 @@ def test_a_file_is_cleared_only_once_the_log_file_holds_it(tmp_path: Path, monke
         index += 1
         model.write(append(store, index, b"%d" % index * 300))
         # The next file may be full before the thread that moves this one has begun.
-        assert store._idle.is_set() or moving.wait(30)
+        assert store._idle.is_set() or moving.wait(BOUND_S)
     model.write(append(store, index - 2, b"instead", term=2))  # over what is being moved
     same_unmoved(store, model)
     monkeypatch.setattr(LmdbLogStore, "write_together", real)
@@ -159,7 +160,7 @@ def test_a_file_is_cleared_only_once_the_log_file_holds_it(tmp_path: Path, monke
         again.close()
     monkeypatch.setattr(write_ahead_files.WriteAheadFiles, "clear_other", lambda self: None)
     go_on.set()
-    store._idle.wait(30)
+    store._idle.wait(BOUND_S)
     with killed(tmp_path) as copy:
         monkeypatch.undo()
         again = opened(copy)

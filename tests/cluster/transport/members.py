@@ -5,6 +5,7 @@ import atexit
 import tempfile
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TypeVar
 
@@ -20,12 +21,12 @@ from tests.waiting import until as until  # for the tests that want it with thei
 
 Result = TypeVar("Result")
 
-_FOLDERS = tempfile.TemporaryDirectory(prefix="mayfly-snapshots-")
+_FOLDERS: ContextVar[str] = ContextVar("folders of a test")
 
 
 def own_folder() -> Path:
-    """A new one, until the process ends."""
-    return Path(tempfile.mkdtemp(dir=_FOLDERS.name))
+    """A new one, until the test ends that is being `run`."""
+    return Path(tempfile.mkdtemp(dir=_FOLDERS.get()))
 
 
 class Member:
@@ -138,8 +139,10 @@ atexit.register(RUNNER.close)
 def run(test: Awaitable[None]) -> None:
     """Run a test to its end, up to a bound that only a broken program reaches."""
 
-    async def bounded() -> None:
+    async def bounded(folder: str) -> None:
+        _FOLDERS.set(folder)
         async with asyncio.timeout(5 * BOUND_S):
             await test
 
-    RUNNER.run(bounded())
+    with tempfile.TemporaryDirectory(prefix="mayfly-snapshots-") as folder:
+        RUNNER.run(bounded(folder))

@@ -14,6 +14,7 @@ from mayfly.cluster.transport import codec, options
 from mayfly.cluster.transport.local_peer import LocalPeer
 from mayfly.cluster.versions import PROTOCOL_LOWEST, VersionRange
 from tests.cluster.transport.members import Member, members, run, until
+from tests.waiting import BOUND_S
 
 HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 EMPTY_SETTINGS = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
@@ -128,6 +129,8 @@ def test_nonsense_in_the_right_protocol_gets_a_status(caplog: pytest.LogCaptureF
 
 def test_a_stranger_that_says_nothing_is_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "HELLO_TIMEOUT_SECONDS", 0.05)
+    # Its connection stays until the call has come, however late: who is cut off there is not told why.
+    monkeypatch.setattr(limits, "STOP_GRACE_SECONDS", BOUND_S)
 
     async def scenario() -> None:
         async with members() as group:
