@@ -7,6 +7,7 @@ import pytest
 
 from tests.integration.clients import Publisher, channel, declare_led_by, publish_all
 from tests.integration.nodes import Nodes, wait_for
+from tests.waiting import BOUND_S
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
@@ -47,12 +48,12 @@ def test_a_slow_snapshot_arrives_once_though_the_log_is_compacted_often(nodes: N
     before, term = nodes.groups(1)[shard]["commit"], nodes.groups(1)[shard]["term"]
     nodes.start(3)
     nodes.until_serving()
-    wait_for(lambda: nodes.ready(3, name) >= len(bodies), "the snapshot on node 3", 120)
+    wait_for(lambda: nodes.ready(3, name) >= len(bodies), "the snapshot on node 3", 2 * BOUND_S)
     # Under load: another snapshot would leave it as far behind again.
-    wait_for(lambda: nodes.ready(1, name) - nodes.ready(3, name) < FOLLOWS, "node 3 to follow", 60)
+    wait_for(lambda: nodes.ready(1, name) - nodes.ready(3, name) < FOLLOWS, "node 3 to follow")
     publisher.finish()
     count = len(bodies) + len(publisher.confirmed)
     wait_for(lambda: nodes.ready(3, name) == count, "the last messages on node 3")
     if nodes.groups(1)[shard]["term"] == term:
         assert f"snapshot of group {shard} did not reach node 3" not in nodes.log_text(1)
-    wait_for(lambda: nodes.groups(1)[shard]["compacted"] > before, "a log that is compacted again", 60)
+    wait_for(lambda: nodes.groups(1)[shard]["compacted"] > before, "a log that is compacted again")

@@ -94,7 +94,7 @@ def test_a_snapshot_arrives_over_connections_that_break(nodes: WiredNodes) -> No
     publisher.until_confirmed(10)
     nodes.start(3)
     nodes.until_serving()
-    wait_for(lambda: nodes.ready(3, name) >= len(bodies), "all messages on node 3", 60)
+    wait_for(lambda: nodes.ready(3, name) >= len(bodies), "all messages on node 3")
     publisher.finish()
     count = len(bodies) + len(publisher.confirmed)
     wait_for(lambda: nodes.ready(3, name) == count, "the last messages on node 3")
