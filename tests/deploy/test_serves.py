@@ -13,6 +13,7 @@ import pytest
 
 from mayfly.node.command_line.certificate_authority import issue, make_authority
 from tests.integration.nodes import Nodes
+from tests.waiting import BOUND_S
 
 pytestmark = [pytest.mark.processes]
 
@@ -49,7 +50,7 @@ def asked(
     plan = nodes.plan(1)
     environment = {**os.environ, "MAYFLY_USER": "guest", "MAYFLY_PASSWORD": password, "AUTHORITY": str(authority)}
     command = [sys.executable, "-c", FILE.read_text(), str(plan.http), str(plan.amqp), str(members), *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=2 * BOUND_S, check=False, env=environment)
     return done.returncode, done.stdout + done.stderr
 
 

@@ -23,12 +23,14 @@ import pytest
 
 from tests.deploy import needed
 from tests.deploy.rabbitmq_dashboards import DASHBOARDS, UNANSWERED
+from tests.integration.clients import connect
 from tests.integration.nodes import Nodes, wait_for
+from tests.waiting import BOUND_S
 
 DEPLOY: Final = Path(__file__).resolve().parent.parent.parent / "deploy"
 CHART: Final = DEPLOY.parent / "helm" / "mayfly"
 DASHBOARD: Final[dict[str, Any]] = json.loads((DEPLOY / "grafana" / "mayfly.json").read_text())
-WITHIN_S: Final = 60.0
+WITHIN_S: Final = BOUND_S
 for program in ("prometheus", "promtool"):
     needed.program(program, "prometheus")
 yaml = needed.module("yaml", "PyYAML")
@@ -219,8 +221,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def _use(nodes: Nodes) -> None:
     """Publish, consume, expire, dead-letter."""
-    address = nodes.plan(1).amqp
-    with pika.BlockingConnection(pika.ConnectionParameters(address.host, address.port)) as connection:
+    with connect(nodes, 1) as connection:
         channel = connection.channel()
         channel.confirm_delivery()
         for number in range(6):
@@ -234,8 +235,7 @@ def _use(nodes: Nodes) -> None:
 
 def _stall(nodes: Nodes) -> None:
     """A dead letter that waits for as long as anybody looks: its target takes one message, and has it."""
-    address = nodes.plan(1).amqp
-    with pika.BlockingConnection(pika.ConnectionParameters(address.host, address.port)) as connection:
+    with connect(nodes, 1) as connection:
         channel = connection.channel()
         channel.queue_declare("full", durable=True, arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
         dead = {"x-message-ttl": 1, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "full"}
@@ -276,7 +276,7 @@ def test_the_rules_are_loaded_and_nothing_is_wrong_with_nodes_that_are_well(watc
         raised = {name for name, state in _rules(watched).items() if state != "inactive"} - {"MayflySlowDisk"}
         return "MayflyLaneStands" in raised <= on_purpose
 
-    wait_for(well, "alerts of the dead letter that stands still, and no others", 6 * WITHIN_S, 0.2)
+    wait_for(well, "alerts of the dead letter that stands still, and no others", 2 * WITHIN_S, 0.2)
 
 
 def _rules(address: str) -> dict[str, str]:

@@ -7,15 +7,18 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 import aiormq
 import pika
 from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
 
+from mayfly.node.duties.catalog_spread import SPREAD_WITHIN_MS
 from tests.integration.nodes import Nodes
 from tests.waiting import BOUND_S, wait_for
+
+Result = TypeVar("Result")
 
 PERSISTENT: Final = pika.BasicProperties(delivery_mode=2)
 PUBLISHED_WITHIN_S: Final = 10 * BOUND_S
@@ -35,6 +38,17 @@ def connect(nodes: Nodes, id: int, blocked_after_s: float | None = None, **param
             blocked_connection_timeout=blocked_after_s, **parameters,
         )
     )
+
+
+def made_known(nodes: Nodes, change: Callable[[], Result]) -> Result:
+    """Change the catalog through a node; what is answered. The other nodes know of it as soon as that is there, but for
+    those that took too long to say so: they are waited for."""
+    began_s = time.monotonic()
+    result = change()
+    if time.monotonic() - began_s >= SPREAD_WITHIN_MS / 1000:
+        for id in nodes.ids:
+            nodes.until_told(id)
+    return result
 
 
 @contextlib.contextmanager

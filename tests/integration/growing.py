@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from mayfly.node.local_nodes.local_cluster import this_mayfly
 from mayfly.node.numbers import CATALOG_GROUP
-from tests.integration.nodes import Nodes, fetch
+from tests.integration.nodes import PATIENT_SESSIONS, Nodes, fetch
 from tests.waiting import BOUND_S, wait_for
 
 SETTLED_WITHIN_S: Final = 5 * BOUND_S
@@ -19,7 +19,7 @@ class Growing(Nodes):
     """Places for five nodes. Node number n is called `node<n>`; its id is whatever it was given."""
 
     def __init__(self, folder: Path, seeds: int = 1) -> None:
-        super().__init__(folder, 5)
+        super().__init__(folder, 5, PATIENT_SESSIONS)
         founders = tuple(plan.peer for plan in self.plans[:seeds])
         self.plans = [
             dataclasses.replace(plan, seeds=founders if number < seeds else ())

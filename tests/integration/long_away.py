@@ -5,6 +5,7 @@ from typing import Any, Final
 from tests.integration.clients import Publisher, channel, declare_led_by, publish_all
 from tests.integration.nodes import Nodes, wait_for
 from tests.integration.replica_sets import shard_of
+from tests.waiting import BOUND_S
 
 BODY_BYTES: Final = 64 * 1024
 
@@ -42,13 +43,11 @@ class LongAway:
         """Wait until nobody has what follows node 3's last entry."""
         wait_for(lambda: self.at_leader["compacted"] > self._last, "a compacted log")
 
-    def come_back(self, within_s: float) -> None:
+    def come_back(self, within_s: float = BOUND_S) -> None:
         """Start node 3, and wait until the snapshot is there."""
         self._nodes.start(3)
         self._nodes.until_serving()
-        wait_for(
-            lambda: self._nodes.ready(3, self.queue) >= len(self.bodies), "the snapshot on node 3", within_s
-        )
+        wait_for(lambda: self._nodes.ready(3, self.queue) >= len(self.bodies), "the snapshot on node 3", within_s)
 
     def finish(self) -> None:
         """Stop publishing, and wait until node 3 has everything."""

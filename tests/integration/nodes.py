@@ -12,6 +12,7 @@ import re
 import signal
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Self, TextIO
 from urllib.parse import quote
@@ -32,11 +33,14 @@ from tests.waiting import bounded as bounded  # these two for the many tests tha
 from tests.waiting import wait_for as wait_for
 
 START_WITHIN_S: Final = 180.0
-# Frames of peers come at most 25 000 above: still below the ports that the system gives to clients.
+PATIENT_SESSIONS: Final[dict[str, object]] = {"session_timeout_ms": 20_000}
+"""Settings: consumers of a node that a busy machine lets wait keep their places; a process that has ended is told by
+its port."""
 BUS_ERROR: Final = (
     "^Fatal Python error: Bus error", "^(Current t|T)hread 0x", "^  ", "^Extension modules: ", "^$",
 )  # fmt: skip
 """What is in the log of a node that looked at a page of a map that can't be had."""
+# Frames of peers come at most 25 000 above: still below the ports that the system gives to clients.
 _FIRST_PORT: Final = 5_700
 _LAST_PORT: Final = 6_980
 _PORT_STEP: Final = 10
@@ -166,7 +170,8 @@ class Nodes:
                 {group: row["leader"] for group, row in self.groups(id).items()} == preferred for id in self.ids
             )
 
-        wait_for(balanced, "leaders where they are preferred", every_s=0.05)
+        # Where leaders are lost again and again a node waits with the next turn, in the end for a minute each time.
+        wait_for(balanced, "leaders where they are preferred", 3 * BOUND_S, every_s=0.05)
 
     def until_serving(self, within_s: float = START_WITHIN_S) -> None:
         """Return when every node that runs serves clients."""
@@ -215,7 +220,7 @@ class Nodes:
         return time.monotonic()
 
     def stands_still(self, id: int) -> bool:
-        """Whether all threads of a process that is being frozen have stopped."""
+        """Whether all threads of a process that is being frozen have stopped. One that ends meanwhile has not."""
         tasks = Path(f"/proc/{self.pid(id)}/task").iterdir()
         try:
             return all((task / "stat").read_text().rpartition(")")[2].split()[0] == "T" for task in tasks)
@@ -432,6 +437,11 @@ def _no_end(end: object) -> None:
 
 
 def disk_bytes(folders: Iterable[Path]) -> int:
-    """What the files in the folders take on disk."""
-    files = (file for folder in folders for file in folder.rglob("*") if file.is_file())
-    return sum(file.stat().st_blocks * 512 for file in files)
+    """What the files in the folders take on disk; nodes that run may delete some meanwhile."""
+    found = 0
+    for folder in folders:
+        for where, _, names in os.walk(folder):
+            for name in names:
+                with suppress(FileNotFoundError):
+                    found += os.stat(os.path.join(where, name)).st_blocks * 512
+    return found

@@ -74,10 +74,22 @@ def declare_kept(nodes: Nodes, prefix: str, leader: int) -> tuple[str, int, int]
     return queue, here, there
 
 
+def until_led(nodes: Nodes, queue: str, witness: int) -> int:
+    """Wait for a leader of the queue's shard; the node."""
+    found = 0
+
+    def is_led() -> bool:
+        nonlocal found
+        found = nodes.leader_of(queue, witness)
+        return bool(found)
+
+    wait_for(is_led, f"a leader of {queue}")
+    return found
+
+
 def kill_leader(nodes: Nodes, queue: str, witness: int) -> int:
     """Kill -9 the node that leads the queue's shard; the node. Returns when another one leads it."""
-    wait_for(lambda: nodes.leader_of(queue, witness), f"a leader of {queue}")
-    victim = nodes.leader_of(queue, witness)
+    victim = until_led(nodes, queue, witness)
     nodes.kill(victim)
     wait_for(lambda: nodes.leader_of(queue, witness) not in (0, victim), f"another leader than node {victim}")
     return victim

@@ -15,6 +15,7 @@ import pika.exceptions
 import pytest
 
 from mayfly.node.command_line.certificate_authority import issue, make_authority
+from tests.integration.clients import made_known
 from tests.integration.nodes import Nodes, wait_for
 from tests.integration.operators import ask as ask_as
 from tests.waiting import BOUND_S
@@ -69,8 +70,8 @@ def cluster(folder: Path, authorities: dict[str, Path]) -> Iterator[Nodes]:
 def ask(
     nodes: Nodes, id: int, method: str, path: str, content: object = None, user: tuple[str, str] = ADMINISTRATOR
 ) -> tuple[int, Any]:
-    """As the administrator."""
-    return ask_as(nodes, id, method, path, content, user)
+    """As the administrator. What is changed is known at all nodes."""
+    return made_known(nodes, lambda: ask_as(nodes, id, method, path, content, user))
 
 
 def good(answer: tuple[int, Any]) -> Any:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import aio_pika
@@ -21,13 +22,19 @@ from tests.integration.clients import (
     declare_led_by,
     drain,
     judge,
+    made_known,
     publish_all,
     url,
 )
-from tests.integration.nodes import Nodes
+from tests.integration.nodes import PATIENT_SESSIONS, Nodes
 from tests.waiting import BOUND_S, wait_for
 
 pytestmark = [pytest.mark.processes]
+
+
+@pytest.fixture(scope="module")
+def settings() -> dict[str, object]:
+    return PATIENT_SESSIONS
 
 
 @contextlib.contextmanager
@@ -52,7 +59,7 @@ def test_a_queue_is_led_by_the_node_of_the_client_that_declares_it(cluster: Node
     with three(cluster) as channels:
         near = [f"near-{number}" for number in range(6)]
         for number, name in enumerate(near):
-            channels[number % 3].queue_declare(name, durable=True)
+            made_known(cluster, partial(channels[number % 3].queue_declare, name, durable=True))
         assert [cluster.planned_leader(name) for name in near] == [1, 2, 3] * 2
         spread = [f"spread-{number}" for number in range(9)]
         for name in spread:
@@ -66,7 +73,7 @@ def test_published_on_one_got_on_another_whatever_node_leads(cluster: Nodes) -> 
     with three(cluster) as channels:
         names = [f"any-{number}" for number in range(9)]
         for number, name in enumerate(names):
-            channels[number % 3].queue_declare(name, durable=True)
+            made_known(cluster, partial(channels[number % 3].queue_declare, name, durable=True))
         assert {cluster.planned_leader(name) for name in names} == set(cluster.ids)
         assert len({(cluster.queue(1, name) or {})["shard"] for name in names}) > 3
         for name in names:
@@ -125,10 +132,10 @@ def test_exchanges_declared_bound_and_used_on_different_nodes(cluster: Nodes, ki
     exchange = f"exchange-{kind}"
     queues = [f"{exchange}-{number}" for number in range(len(bindings))]
     with three(cluster) as (declaring, binding, publishing):
-        declaring.exchange_declare(exchange, exchange_type=kind, durable=True)
+        made_known(cluster, partial(declaring.exchange_declare, exchange, exchange_type=kind, durable=True))
         for queue, (key, arguments) in zip(queues, bindings, strict=True):
-            binding.queue_declare(queue, durable=True)
-            binding.queue_bind(queue, exchange, key, arguments)
+            made_known(cluster, partial(binding.queue_declare, queue, durable=True))
+            made_known(cluster, partial(binding.queue_bind, queue, exchange, key, arguments))
         for number, (key, headers, expected) in enumerate(messages):
             body = f"message {number}".encode()
             properties = pika.BasicProperties(delivery_mode=2, headers=headers)
@@ -141,7 +148,7 @@ def test_exchanges_declared_bound_and_used_on_different_nodes(cluster: Nodes, ki
             for position, queue in enumerate(queues):
                 _, _, found = declaring.basic_get(queue, auto_ack=True)
                 assert (found == body) == (position in expected), (queue, key, found)
-        declaring.exchange_delete(exchange)
+        made_known(cluster, partial(declaring.exchange_delete, exchange))
         with pytest.raises(pika.exceptions.ChannelClosedByBroker) as refused:
             publishing.basic_publish(exchange, "", b"", mandatory=True)
         assert refused.value.reply_code == 404
@@ -152,10 +159,10 @@ def test_a_missing_route_comes_back_and_a_new_one_is_seen_at_once(cluster: Nodes
         for publishing in (one, two, three_):
             with pytest.raises(pika.exceptions.UnroutableError):
                 publishing.basic_publish("", "not-there-yet", b"early", mandatory=True)
-        two.queue_declare("not-there-yet", durable=True)
+        made_known(cluster, lambda: two.queue_declare("not-there-yet", durable=True))
         for publishing in (one, two, three_):
             publishing.basic_publish("", "not-there-yet", b"in time", mandatory=True)
-        one.queue_delete("not-there-yet")
+        made_known(cluster, lambda: one.queue_delete("not-there-yet"))
         for publishing in (one, two, three_):
             with pytest.raises(pika.exceptions.UnroutableError):
                 publishing.basic_publish("", "not-there-yet", b"late", mandatory=True)
@@ -172,6 +179,8 @@ def test_aio_pika_over_a_fanout_of_shards(cluster: Nodes) -> None:
         queues = [await declaring.declare_queue(f"aio-{number}", durable=True) for number in range(4)]
         for queue in queues:
             await queue.bind(exchange)
+        for id in cluster.ids:
+            await asyncio.to_thread(cluster.until_told, id)
         there = await publishing.get_exchange("aio")
         bodies = [b"%d" % number for number in range(300)]
         await asyncio.gather(
@@ -197,7 +206,7 @@ def test_aio_pika_over_a_fanout_of_shards(cluster: Nodes) -> None:
 
 def test_an_exclusive_queue_is_published_to_from_everywhere_and_used_by_its_connection_alone(cluster: Nodes) -> None:
     with three(cluster) as (owner, two, three_):
-        name = owner.queue_declare("", exclusive=True).method.queue
+        name = made_known(cluster, lambda: owner.queue_declare("", exclusive=True)).method.queue
         assert name.startswith("amq.gen-")
         for number, publishing in enumerate((owner, two, three_)):
             publishing.basic_publish("", name, b"%d" % number, mandatory=True)
@@ -211,7 +220,7 @@ def test_an_exclusive_queue_is_published_to_from_everywhere_and_used_by_its_conn
 
 def test_an_auto_delete_queue_goes_with_its_last_consumer_on_another_node(cluster: Nodes) -> None:
     with three(cluster) as (one, two, three_):
-        one.queue_declare("auto-delete", auto_delete=True)
+        made_known(cluster, lambda: one.queue_declare("auto-delete", auto_delete=True))
         two.basic_publish("", "auto-delete", b"first", mandatory=True)
         here = Consumer(cluster, 1, "auto-delete").begin()
         there = Consumer(cluster, 3, "auto-delete").begin()
@@ -249,7 +258,7 @@ def call(nodes: Nodes, id: int, count: int) -> None:
     connection = connect(nodes, id)
     calling = connection.channel()
     replies: list[tuple[str, bytes]] = []
-    queue = calling.queue_declare("", exclusive=True).method.queue
+    queue = made_known(nodes, lambda: calling.queue_declare("", exclusive=True)).method.queue
     calling.basic_consume(
         queue, lambda _, __, properties, body: replies.append((properties.correlation_id, body)), auto_ack=True
     )

@@ -19,8 +19,8 @@ from pamqp.base import Frame
 from mayfly.cluster.transport.framing import MAGIC, TICKET_BYTES, encode_greeting
 from mayfly.cluster.versions import PROTOCOL_LOWEST
 from tests.integration.amqp_socket import HEADER, AmqpSocket, login_octets, method_frame, raw_frame
-from tests.integration.clients import Consumer, Publisher, channel, judge
-from tests.integration.nodes import Nodes, wait_for
+from tests.integration.clients import Consumer, Publisher, channel, connect, judge
+from tests.integration.nodes import PATIENT_SESSIONS, Nodes, wait_for
 from tests.waiting import BOUND_S
 
 pytestmark = [pytest.mark.processes]
@@ -43,7 +43,7 @@ EMPTY_SETTINGS = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 @pytest.fixture(scope="module")
 def settings() -> dict[str, object]:
     """Leaders outlast a busy machine: what costs one its lead here is what was sent."""
-    return {"election_timeout_ms": 5_000}
+    return {**PATIENT_SESSIONS, "election_timeout_ms": 5_000}
 
 
 # ---------------------------------------------------------------------- one error at a time
@@ -62,10 +62,8 @@ def test_another_protocol_is_answered_with_ours_and_closed(cluster: Nodes, greet
 
 @pytest.mark.parametrize(("user", "password"), [("nobody", "guest"), ("guest", "wrong"), ("", "")])
 def test_unknown_users_are_refused(cluster: Nodes, user: str, password: str) -> None:
-    address = cluster.plan(TARGET).amqp
-    credentials = pika.PlainCredentials(user, password)
     with pytest.raises(pika.exceptions.ProbableAuthenticationError) as refused:
-        pika.BlockingConnection(pika.ConnectionParameters(address.host, address.port, credentials=credentials))
+        connect(cluster, TARGET, credentials=pika.PlainCredentials(user, password))
     assert "403" in str(refused.value)
 
 

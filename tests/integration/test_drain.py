@@ -1,6 +1,7 @@
 """Nodes that are drained and stopped under load: a short pause for others, and for their own clients a clean cut."""
 
 import os
+import re
 import signal
 import socket
 from collections.abc import Callable
@@ -9,7 +10,7 @@ import pika.exceptions
 import pytest
 
 from tests.integration.clients import Consumer, Publisher, channel, connect, declare_led_by, drain, judge
-from tests.integration.nodes import Nodes
+from tests.integration.nodes import PATIENT_SESSIONS, Nodes
 from tests.integration.operators import run_mayfly as mayfly
 from tests.waiting import BOUND_S, wait_for
 
@@ -18,6 +19,12 @@ pytestmark = [pytest.mark.processes]
 Record = Callable[[str, object], None]
 VICTIM = 3
 PATIENTLY = ("--timeout", str(2 * BOUND_S))
+
+
+@pytest.fixture(scope="module")
+def settings() -> dict[str, object]:
+    """A busy machine lets clients acknowledge late, and leaders be handed over late: so long a node waits for that."""
+    return {**PATIENT_SESSIONS, "drain_acks_ms": 5_000, "drain_timeout_ms": 30_000}
 
 
 def reason(nodes: Nodes, id: int) -> str:
@@ -79,8 +86,9 @@ def test_drain_and_revive(whole: Nodes) -> None:
     assert method is not None
     done = mayfly(whole, VICTIM, "drain")
     assert done.returncode == 0, done.stderr
-    # This client does not read by itself: its close-ok is still to come.
-    assert done.stdout.splitlines()[-1] == "drained: leads 0 groups, has 1 connections with 0 unacknowledged deliveries"
+    # This client does not read by itself: its close-ok is still to come, unless it was waited for in vain already.
+    last = done.stdout.splitlines()[-1]
+    assert re.fullmatch("drained: leads 0 groups, has [01] connections with 0 unacknowledged deliveries", last), last
     with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="Node was put into maintenance mode"):
         client.process_data_events(time_limit=BOUND_S)
     wait_for(lambda: whole.status(VICTIM)["drain"]["connections"] == 0, "the end of the connection")

@@ -129,6 +129,7 @@ def test_a_consumer_that_reads_nothing_costs_little(cluster: Nodes, leader: int)
         publishing.queue_declare(much, durable=True)
         for number in range(MUCH):
             publishing.basic_publish("", much, b"%06d" % number + BODY, PERSISTENT)
+    wait_for(lambda: cluster.ready(3, much) == MUCH, "all of them at node 3")
     before = cluster.metric(3, "mayfly_memory_used_bytes")
     with AmqpSocket(cluster, 3) as client:
         client.login()

@@ -88,7 +88,10 @@ class Host:
 
     def connect(self) -> pika.BlockingConnection:
         # pika's own socket must be told apart from those of other connections: by its local port.
-        return pika.BlockingConnection(pika.ConnectionParameters(self.amqp.host, self.amqp.port, heartbeat=0))
+        parameters = pika.ConnectionParameters(
+            self.amqp.host, self.amqp.port, heartbeat=0, socket_timeout=BOUND_S, stack_timeout=2 * BOUND_S
+        )
+        return pika.BlockingConnection(parameters)
 
     def clients_of(self, pid: int) -> set[int]:
         """The ports of the clients that a process serves."""
@@ -160,8 +163,17 @@ def test_two_processes_are_one_broker(host: Host) -> None:
     channels = [connection.channel() for connection in connections]
     first, second = host.pids(1)[0], host.pids(2)[0]
     ports = [port_of(connection) for connection in connections]
-    of_first, of_second = host.clients_of(first), host.clients_of(second)
-    assert of_first and of_second and of_first | of_second == set(ports)
+    of_first: set[int] = set()
+    of_second: set[int] = set()
+
+    def all_are_found() -> bool:
+        # Sockets that come and go while the kernel lists them may have it leave out some.
+        of_first.update(host.clients_of(first))
+        of_second.update(host.clients_of(second))
+        return of_first | of_second == set(ports)
+
+    wait_for(all_are_found, "all connections at the two processes")
+    assert of_first and of_second
 
     # What one took, the other has.
     channels[0].queue_declare("kept", durable=True)

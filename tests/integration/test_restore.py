@@ -156,6 +156,7 @@ def test_five_nodes_are_begun_anew_from_a_copy_of_the_whole(tmp_path: Path) -> N
         nodes.until_serving()
         nodes.until_settled(1, *FIVE)
         everything = {int(row["group"]) for row in nodes.page(1, "/shards")[1]["shards"]}
+        wait_for(lambda: as_planned(nodes, 1), "replicas as planned")
         assert all(replicas(nodes, id) < everything for id in FIVE)
         kept = [f"kept-{number}" for number in range(len(everything))]
         define(nodes, kept)
@@ -172,7 +173,8 @@ def test_five_nodes_are_begun_anew_from_a_copy_of_the_whole(tmp_path: Path) -> N
         publisher = Publisher(nodes, 5, "busy", rate=100)
         publisher.start()
         publisher.until_confirmed(60)
-        before, began_s = Facts(nodes, 1, tmp_path), time.monotonic()
+        began_s = time.monotonic()
+        before = Facts(nodes, 1, tmp_path)
         copies, confirmed = copy_whole(nodes, publisher, tmp_path)
         assert 1 < len(copies) < len(FIVE)
         publisher.until_confirmed(60)

@@ -88,7 +88,7 @@ def test_the_first_node_can_go_and_come_back_as_another(places: Growing) -> None
     places.expected_errors.append(r"cannot start: (node . says: node 1( .*)?|this node \(node 1, node1\)) was removed")
     places.join(1, through=2)
     places.until_settled(1, 1, 2, 3)
-    assert places.members(2)["node1"]["id"] == 4
+    assert places.members(1)["node1"]["id"] == 4
     publisher.until_confirmed(100)
     publisher.finish()
     consumer.until_received(len(publisher.confirmed))
@@ -115,7 +115,7 @@ def test_a_wiped_node_comes_back_as_another_member(tmp_path: Path) -> None:
         nodes.until_serving()
         assert "joined cluster" in nodes.log_text(3)
         nodes.until_settled(2, 1, 2, 3)
-        assert nodes.members(1)["node3"]["id"] == 4
+        assert nodes.members(2)["node3"]["id"] == 4
         nodes.kill(1)
         wait_for(lambda: nodes.ready(3, "kept") == 1000, "the messages at the new node")
         publish_all(nodes, 3, "kept", [b"more"])
@@ -168,6 +168,7 @@ def test_operators_move_shards_and_strangers_do_not(places: Growing) -> None:
     found = places.queue(1, "moved")
     assert found is not None
     target = found["shard"] % 16 + 1
+    places.until_told(2)
     done = places.mayfly("queue", "move", "/", "moved", str(target), *node)
     assert (done.returncode, f"moves to shard {target}" in done.stdout) == (0, True), done.stderr
 

@@ -7,6 +7,7 @@ import pytest
 
 from tests.integration.long_away import LongAway
 from tests.integration.nodes import Nodes, wait_for
+from tests.waiting import BOUND_S
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
@@ -35,10 +36,10 @@ def test_a_slow_snapshot_arrives_once_though_the_log_is_compacted_often(nodes: N
     large.publisher.start()
     large.until_compacted()
     before = large.at_leader
-    large.come_back(within_s=120)
+    large.come_back(within_s=2 * BOUND_S)
     # Under load: another snapshot would leave it as far behind again.
-    wait_for(lambda: nodes.ready(1, large.queue) - nodes.ready(3, large.queue) < FOLLOWS, "node 3 to follow", 60)
+    wait_for(lambda: nodes.ready(1, large.queue) - nodes.ready(3, large.queue) < FOLLOWS, "node 3 to follow")
     large.finish()
     if large.at_leader["term"] == before["term"]:
         assert f"snapshot of group {large.shard} did not reach node 3" not in nodes.log_text(1)
-    wait_for(lambda: large.at_leader["compacted"] > before["commit"], "a log that is compacted again", 60)
+    wait_for(lambda: large.at_leader["compacted"] > before["commit"], "a log that is compacted again")

@@ -83,7 +83,7 @@ def test_a_snapshot_arrives_over_connections_that_break(nodes: WiredNodes) -> No
     # The state goes on changing, what is being sent does not.
     large.publisher.start()
     large.publisher.until_confirmed(10)
-    large.come_back(within_s=60)
+    large.come_back()
     large.finish()
     assert wire.cuts == CUTS
     # Another leader would have made another snapshot, and begun anew.

@@ -14,6 +14,7 @@ from mayfly.cluster.host.placement import voters
 from tests.integration.clients import Consumer, channel, declare_in_shard, publish_all
 from tests.integration.nodes import START_WITHIN_S, Nodes
 from tests.integration.operators import mayfly
+from tests.integration.replica_sets import until_led
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.processes]
@@ -104,8 +105,7 @@ def test_d6_d7_d8_a_target_without_a_leader_holds_no_other_lane(cluster: Nodes) 
     publish_all(cluster, SURVIVORS[1], source, bodies[:MESSAGES])
     for consumer in consumers:
         has_all(consumer, MESSAGES)
-    wait_for(lambda: cluster.leader_of(source, SURVIVORS[0]), "a leader of the source's shard")
-    old = cluster.leader_of(source, SURVIVORS[0])
+    old = until_led(cluster, source, SURVIVORS[0])
     new = next(id for id in voters(SOURCE, list(cluster.ids), VOTERS) if id not in (old, *DEAD))
     mayfly(cluster, SURVIVORS[0], "shards", "transfer", str(SOURCE), cluster.plan(new).name)
     wait_for(

@@ -280,15 +280,22 @@ def outage(nodes: Nodes, round: int) -> bool:
         began_s = time.monotonic()
         bodies = [b"%d" % number for number in range(20)]
         publish_all(nodes, 1, source, bodies, expiration=str(int(ttl_s * 1000)))
+        declared_s = time.monotonic()
         renewing.queue_declare(leased, durable=True, arguments={"x-expires": int(lease_s * 1000)})
         renewing_s = time.monotonic()
-        renewing.queue_declare(leased, passive=True)
+        try:
+            renewing.queue_declare(leased, passive=True)
+        except pika.exceptions.ChannelClosedByBroker:
+            assert time.monotonic() >= declared_s + lease_s, "gone early"
+            return False
     nodes.kill(*nodes.ids)
     killed_s = time.monotonic()
     wait_until_s(killed_s + lease_s + 1.0)
     started_s = time.monotonic()
     nodes.start()
     nodes.until_serving()
+    if killed_s >= renewing_s + lease_s:
+        return False  # it may have been gone by then
     wait_for(lambda: nodes.ready(1, dead) == 20, "the messages that died during the outage")
     wait_for(lambda: all(nodes.ready(id, source) == 0 for id in nodes.ids), "an empty source")
     nodes.until_nowhere(leased)

@@ -1,7 +1,6 @@
 """Mutual TLS between real nodes, strangers kept out, and clients over AMQPS."""
 
 import asyncio
-import os
 import shutil
 import socket
 import ssl
@@ -75,7 +74,23 @@ class Files(NamedTuple):
 @pytest.fixture(scope="module")
 def files(folder: Path) -> Files:
     ours, theirs = new_authority(folder, "ours"), new_authority(folder, "theirs")
-    return Files(ours, new_member(folder, ours, "member"), theirs, new_member(folder, theirs, "stranger"))
+    member = put_in_use(folder, new_member(new_folder(folder, "member"), ours, "member"))
+    return Files(ours, member, theirs, new_member(folder, theirs, "stranger"))
+
+
+def new_folder(folder: Path, name: str) -> Path:
+    made = folder / name
+    made.mkdir()
+    return made
+
+
+def put_in_use(folder: Path, made: Certificate) -> Certificate:
+    """Where nodes find it. Both files are replaced in one step: a node that looked in between would find a key that is
+    not the certificate's."""
+    link, new = folder / "in-use", folder / "in-use.new"
+    new.symlink_to(made.certificate.parent)
+    new.replace(link)
+    return Certificate(link / made.certificate.name, link / made.key.name)
 
 
 @pytest.fixture(scope="module")
@@ -324,10 +339,9 @@ def test_certificates_are_replaced_under_load_and_no_connection_is_lost(
     for turn in range(2):
         for working in works:
             working.goes_on(5)
-        made = new_member(folder, files.ours, f"member-{turn}")
+        made = new_member(new_folder(folder, f"member-{turn}"), files.ours, "member")
         der = ssl.PEM_cert_to_DER_cert(made.certificate.read_text())
-        os.replace(made.key, files.member.key)
-        os.replace(made.certificate, files.member.certificate)
+        put_in_use(folder, made)
         for (id, kind), (port, how) in ports.items():
             wait_for(partial(shows, port, how, der), f"the new certificate for {kind} at node {id}")
         for working in works:
@@ -404,6 +418,7 @@ def test_tls_between_nodes_is_turned_on_with_a_stop_of_all_but_one(cluster: Node
     change(3)
     wait_for(lambda: "can't reach node 1" in cluster.log_text(3)[mark:], "a node that finds nobody")
     publish((b"without node 3",))
+    wait_for(lambda: cluster.page(3, "/health/live")[0] == 200, "a node that lives")
     assert cluster.page(3, "/health/ready")[0] == 503
     change(1, 2)
     cluster.until_serving()

@@ -103,8 +103,14 @@ def test_j4_a_mirror_elsewhere_has_each_once_and_in_order_whichever_node_is_kill
     there.kill(1)
     west.kill(1)
     west.heal()
-    wait_for(lambda: "other side" in (shown(west)["reason"] or ""), "a mirror that can't connect")
-    assert "127.0.0.1" not in shown(west)["reason"]
+    reasons: list[str] = []
+
+    def cannot_connect() -> bool:
+        reasons.append(shown(west)["reason"] or "")
+        return "other side" in reasons[-1]
+
+    wait_for(cannot_connect, "a mirror that can't connect")
+    assert "127.0.0.1" not in reasons[-1]
     there.heal()
     publish_all(there, 1, "orders", bodies[3 * quarter :])
     until_copied(west, COUNT)

@@ -142,7 +142,7 @@ def test_leaders_are_spread_over_the_nodes(cluster: LocalCluster) -> None:
 def test_pages_of_a_real_node(cluster: LocalCluster) -> None:
     plan = cluster.plans[0]
     assert fetch(plan.http, "/health/live")[0] == 200
-    assert fetch(plan.http, "/health/ready")[0] == 200
+    wait_for(lambda: fetch(plan.http, "/health/ready")[0] == 200, "a node that is ready")
     assert fetch(plan.http, "/queues/%2F/none")[0] == 404
     from urllib.request import urlopen
 
