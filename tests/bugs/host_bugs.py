@@ -120,6 +120,22 @@ HOST_BUGS = [
         "assert",
     ),
     Bug(
+        "waits for one heartbeat more before it tells those to whom it has nothing to say",
+        "cluster/host/heartbeat_pace.py",
+        "self._ticks + ticks - self._all_told > self._quiet_ticks",
+        "self._ticks - self._all_told > self._quiet_ticks",
+        "tests/cluster/host/test_heartbeats.py::test_whoever_has_nothing_to_say_is_heard_twice_in_an_election_timeout",
+        "assert",
+    ),
+    Bug(
+        "leaves heartbeats out where an election timeout has too few",
+        "cluster/host/settings.py",
+        "return ticks if has_enough and ticks",
+        "return ticks if ticks",
+        "tests/cluster/host/test_heartbeats.py::test_there_are_fewer_heartbeats_at_rest_where_enough_are_left",
+        "assert",
+    ),
+    Bug(
         "ends its session though another leader could tell it",
         "cluster/host/fed_sessions.py",
         "if self._made_way.get(group.id) != group.term and self._leadership.hand_over(group, self._node, now_ms):",
