@@ -46,6 +46,11 @@ LARGE_WRITE_BYTES: Final = 4 * MIB
 """What several groups want written is one batch up to this; a group with more is a batch of its own, in turn with all
 that is small, so that it waits for one large write at most."""
 
+# --- elections -----------------------------------------------------------------------------------------
+
+HEARTBEATS_IN_ELECTION_TIMEOUT: Final = 3
+"""So many there are at least: one may come late."""
+
 # --- one node to another -------------------------------------------------------------------------------
 
 MAX_PEER_MESSAGE_BYTES: Final = 256 * MIB

@@ -6,9 +6,7 @@ from typing import Final
 
 from mayfly.cluster.group.clock import GroupClock
 from mayfly.cluster.group.settings import GroupSettings
-
-HEARTBEATS_IN_ELECTION_TIMEOUT: Final = 3
-"""So many there are at least: one may come late."""
+from mayfly.cluster.limits import HEARTBEATS_IN_ELECTION_TIMEOUT
 
 _FEWER_AT_REST: Final = 2
 """A node at rest leaves out every second heartbeat."""

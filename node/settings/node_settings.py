@@ -9,8 +9,12 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
-from mayfly.cluster.host.settings import HEARTBEATS_IN_ELECTION_TIMEOUT
-from mayfly.cluster.limits import MAX_SECRET_LENGTH, MAX_SECRETS, MIN_SECRET_LENGTH
+from mayfly.cluster.limits import (
+    HEARTBEATS_IN_ELECTION_TIMEOUT,
+    MAX_SECRET_LENGTH,
+    MAX_SECRETS,
+    MIN_SECRET_LENGTH,
+)
 from mayfly.node import limits
 from mayfly.node.broker.certificates import LOGIN_FROM, SAN_TYPES
 from mayfly.node.oauth.algorithms import ALGORITHMS

@@ -1,6 +1,5 @@
 """Five containers, three replicas of each shard: queues and a replica are on their way while a leader dies."""
 
-import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -15,14 +14,7 @@ from tests.integration.operators import ask_to_move, mayfly
 from tests.integration.replica_sets import as_planned, declare_kept, load, shard_of, without
 from tests.waiting import until_judged, wait_for
 
-pytestmark = [
-    pytest.mark.processes,
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        not os.environ.get("FAILOVER_MOVES"),
-        reason="not shown to pass on a busy machine (docs/measurements/reliability.md); FAILOVER_MOVES=1 runs it",
-    ),
-]
+pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 NODES: Final = 5
 SHARDS: Final = 16
