@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from tests.waiting import BOUND_S
+from tests.waiting import BOUND_S, wait_for
 
 _SHUTDOWN: Final = 0x8004587D
 _WITHOUT_FLUSH: Final = struct.pack("I", 2)
@@ -93,11 +93,8 @@ class Disks:
         """What had got to the disk is there again. No process may have a file open there."""
         self._unmount(id)
         # Mounted while it is held somewhere, it would be as it was: stopped.
-        ends_s = time.monotonic() + BOUND_S
-        while _run("losetup", "--associated", str(self._image(id))):
-            if time.monotonic() > ends_s:
-                raise DiskError(f"{self._image(id)} is unmounted and still in use after {BOUND_S} s")
-            time.sleep(0.01)
+        image = str(self._image(id))
+        wait_for(lambda: not _run("losetup", "--associated", image), f"{image} is unmounted and in use no more")
         self._mount(id)
 
     def close(self) -> None:

@@ -38,18 +38,23 @@ def follower(cluster: Cluster) -> Node:
     return next(node for id, node in cluster.nodes.items() if id != cluster.leader())
 
 
+def tick_all(cluster: Cluster) -> list[tuple[int, int, Frame]]:
+    """A tick of all nodes, and what each sends with it to each other, as sender, receiver and frame; it has arrived."""
+    cluster.now += TICK_MS
+    frames: list[tuple[int, int, Frame]] = []
+    for id, node in cluster.nodes.items():
+        node.host.tick(cluster.now)
+        frames += [(id, to, frame) for to, frame in node.host.pump(cluster.now).frames.items()]
+    for sender, to, frame in frames:
+        cluster.nodes[to].host.receive(sender, frame, cluster.now)
+    return frames
+
+
 def test_an_idle_cluster_sends_no_messages_and_stays_as_it_is(cluster: Cluster) -> None:
     leader, term = cluster.leader(), follower(cluster).host.groups[0].term
     said: list[RaftMessage] = []
     for _ in range(100):
-        cluster.now += TICK_MS
-        frames: list[tuple[int, int, Frame]] = []
-        for id, node in cluster.nodes.items():
-            node.host.tick(cluster.now)
-            frames += [(id, to, frame) for to, frame in node.host.pump(cluster.now).frames.items()]
-        for sender, to, frame in frames:
-            said += [message for _, message in frame.raft]
-            cluster.nodes[to].host.receive(sender, frame, cluster.now)
+        said += [message for _, _, frame in tick_all(cluster) for _, message in frame.raft]
     assert not said
     assert cluster.leader() == leader
     assert {node.host.groups[0].term for node in cluster.nodes.values()} == {term}
@@ -59,14 +64,8 @@ def words(cluster: Cluster, ticks: int) -> dict[tuple[int, int], list[int]]:
     """With which ticks each node says something to each other, by sender and receiver."""
     heard: dict[tuple[int, int], list[int]] = {}
     for tick in range(ticks):
-        cluster.now += TICK_MS
-        frames: list[tuple[int, int, Frame]] = []
-        for id, node in cluster.nodes.items():
-            node.host.tick(cluster.now)
-            frames += [(id, to, frame) for to, frame in node.host.pump(cluster.now).frames.items()]
-        for sender, to, frame in frames:
+        for sender, to, _ in tick_all(cluster):
             heard.setdefault((sender, to), []).append(tick)
-            cluster.nodes[to].host.receive(sender, frame, cluster.now)
     return heard
 
 
