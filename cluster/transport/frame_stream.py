@@ -80,6 +80,11 @@ class FrameSender(asyncio.Protocol):
         """See `asyncio.Protocol`."""
         self.writable = not self.ended and self.accepted.done()
         if self.writable:
+            # Not here, in the middle of a write: if the next one fails, asyncio ends the connection twice.
+            asyncio.get_running_loop().call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        if self.writable:
             self._on_writable()
 
     def connection_lost(self, exc: Exception | None) -> None:

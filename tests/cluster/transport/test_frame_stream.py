@@ -427,6 +427,51 @@ def test_a_taken_port_for_frames_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_what_fails_when_the_peer_reads_again_ends_once(loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    """What waited is written when the peer reads again; if that fails, asyncio must not be in the middle of a write."""
+    from mayfly.cluster.transport.frame_stream import FrameSender
+
+    class Once(FrameSender):
+        lost = 0
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self.lost += 1
+            super().connection_lost(exc)
+
+    async def scenario() -> None:
+        errors: list[dict[str, object]] = []
+        running = asyncio.get_running_loop()
+        running.set_exception_handler(lambda loop, context: errors.append(context))
+        with socket.socket() as listening:
+            listening.bind(("127.0.0.1", 0))
+            listening.listen()
+            listening.setblocking(False)
+            greeting = encode_greeting(PROTOCOL_LOWEST, 2, TICKET)
+            sender = Once(PROTOCOL_LOWEST, greeting, lambda: sender.fail("it fails"), lambda: None, b"proof")
+            await running.create_connection(lambda: sender, *listening.getsockname())
+            peer, _ = await running.sock_accept(listening)
+        with peer:
+            peer.setblocking(False)
+            await running.sock_sendall(peer, encode_answer(PROTOCOL_LOWEST, b"proof"))
+            await sender.accepted
+            while sender.writable:
+                sender.send([bytes(100_000)], 100_000)
+            async with asyncio.timeout(BOUND_S):
+                while not sender.lost:
+                    try:
+                        peer.recv(1_000_000)
+                    except BlockingIOError:
+                        await asyncio.sleep(0)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert sender.lost == 1
+        assert errors == []
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(asyncio.wait_for(scenario(), BOUND_S))
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 def test_the_connections_work_on_every_loop(loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
     """The sockets alone: gRPC's own threads belong to the one loop of all tests."""
     from mayfly.cluster.transport.complaints import Complaints
