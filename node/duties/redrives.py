@@ -19,6 +19,7 @@ from mayfly.node.duties.contents import content_of
 from mayfly.node.duties.large_bodies import LargeBodies
 from mayfly.node.duties.port import DutyPort
 from mayfly.node.duties.redrive_judge import MOVES, NOT_ITS_OWN, Judged, RedriveJudge
+from mayfly.node.duties.tenure import Tenure
 from mayfly.node.limits import (
     DEAD_LETTERS_PER_ENTRY,
     DEAD_LETTERS_ROUTED_AHEAD,
@@ -84,8 +85,9 @@ class RedriveDuty:
         entry: Callable[[int], bytes],
         clock: Callable[[int], int],
         large: LargeBodies | None = None,
+        tenure: Tenure | None = None,
     ) -> None:
-        """`give`, `entry`, `clock` and `large` as in `node.duties.shard_duties`."""
+        """`give`, `entry`, `clock`, `large` and `tenure` as in `node.duties.shard_duties`."""
         self.looks: int = REDRIVE_LOOKS
         """Messages that are looked at in one go."""
         self.most_in_lanes: int = DEAD_LETTERS_ROUTED_AHEAD
@@ -98,14 +100,13 @@ class RedriveDuty:
         self._clock = clock
         self._large = large
         self._judge = RedriveJudge(RedriveRouter(port.catalog), self._content)
-        self._life = 0
+        self._tenure = tenure or Tenure()
         self._given = 0
         self._now_ms = 0
         self.forget()
 
     def forget(self) -> None:
         """Begin anew: what was given before may never have arrived."""
-        self._life += 1
         self._progress: dict[int, _Progress] = {}
         self._turn = 0
         self._fresh: set[int] = set()
@@ -113,9 +114,9 @@ class RedriveDuty:
         self._barrier_under_way = False
         self._is_in_line = False
 
-    def _turn_came(self, life: int) -> None:
+    def _turn_came(self, tenure: int) -> None:
         """There is a turn to route in, for which it has stood in line."""
-        if life == self._life:
+        if self._tenure.is_still(tenure):
             self._is_in_line = False
             self.perform(self._now_ms)
 
@@ -140,10 +141,10 @@ class RedriveDuty:
         if self._barrier_under_way:
             return
         self._barrier_under_way = True
-        life = self._life
+        tenure = self._tenure.number
 
         def fresh() -> None:
-            if life == self._life:
+            if self._tenure.is_still(tenure):
                 self._barrier_under_way = False
                 self._fresh.update(redrive_ids)
 
@@ -169,7 +170,7 @@ class RedriveDuty:
         if turns.is_over:
             if not self._is_in_line:
                 self._is_in_line = True
-                turns.enter(self, partial(self._turn_came, self._life))
+                turns.enter(self, partial(self._turn_came, self._tenure.number))
             return
         self._given += 1
         progress.tag = self._given

@@ -38,6 +38,7 @@ from mayfly.node.duties.lost_queues import LostQueues
 from mayfly.node.duties.port import DutyPort
 from mayfly.node.duties.progress import AGAIN_MS
 from mayfly.node.duties.recurrences import Recurrences
+from mayfly.node.duties.tenure import Tenure
 from mayfly.node.limits import (
     DEAD_LETTERS_PER_ENTRY,
     DEAD_LETTERS_ROUTED_AHEAD,
@@ -125,10 +126,12 @@ class ShardDuties:
         entry: Callable[[int], bytes],
         clock: Callable[[int], int],
         large: LargeLetters | None = None,
+        tenure: Tenure | None = None,
     ) -> None:
         """`source` names the shard's life in transfers; it must never come again. `give(command)` takes an internal
         command for the shard itself, which may get lost; `entry(index)` is the payload of an entry in which a message
-        lives; `clock(now_ms)` is the shard's clock. `large`: with a log, its `LargeBodies`."""
+        lives; `clock(now_ms)` is the shard's clock. `large`: with a log, its `LargeBodies`. Without a `tenure` the
+        shard is led here for as long as it is there."""
         self.shard: Shard = shard
         self._port = port
         self._catalog = port.catalog
@@ -140,13 +143,12 @@ class ShardDuties:
         self._lost_queues = LostQueues()
         self._recurrences = Recurrences(shard, give, entry)
         self.lanes: LaneTransfers = LaneTransfers(shard, source, port, give, entry, clock, large)
-        self._life = 0
+        self._tenure = tenure or Tenure()
         self.forget()
 
     def forget(self) -> None:
         """Begin anew: what was given before may never have arrived."""
         self._recurrences.forget()
-        self._life += 1
         self._brakes = BrakeWatch()
         self._now_ms = 0
         self._in_line: set[bool] = set()
@@ -326,11 +328,11 @@ class ShardDuties:
             return True
         if parked not in self._in_line:
             self._in_line.add(parked)
-            turns.enter(self, partial(self._turn_came, self._life, parked))
+            turns.enter(self, partial(self._turn_came, self._tenure.number, parked))
         return False
 
-    def _turn_came(self, life: int, parked: bool) -> None:
-        if life != self._life:
+    def _turn_came(self, tenure: int, parked: bool) -> None:
+        if not self._tenure.is_still(tenure):
             return
         self._in_line.discard(parked)
         if parked:
@@ -461,10 +463,10 @@ class ShardDuties:
         if self._barrier_under_way:
             return
         self._barrier_under_way = True
-        life = self._life
+        tenure = self._tenure.number
 
         def fresh() -> None:
-            if life == self._life:
+            if self._tenure.is_still(tenure):
                 self._barrier_under_way = False
                 self._has_caught_up = True
                 self._fresh_up_to = max(self._fresh_up_to, death_sequence)
@@ -489,11 +491,11 @@ class ShardDuties:
         self._burying.update(ids)
         self._removals += 1
         self._buried_ms = now_ms
-        life = self._life
+        tenure = self._tenure.number
 
         def removed(known: bool) -> None:
             # They count as seen to until they have left the shard, a moment after this, or are asked for again.
-            if life == self._life:
+            if self._tenure.is_still(tenure):
                 self._removals -= 1
                 if known:
                     self._give(commands.encode_forget_deleted(ids))

@@ -24,6 +24,7 @@ from mayfly.node.duties.queue_moves import QueueMoves
 from mayfly.node.duties.redrives import RedriveDuty
 from mayfly.node.duties.shard_duties import ShardDuties
 from mayfly.node.duties.stream_copies import StreamCopies
+from mayfly.node.duties.tenure import Tenure
 from mayfly.node.shard import commands
 from mayfly.node.shard.shard import Shard
 
@@ -64,10 +65,12 @@ class ShardLeader:
         self._give = give
         self._expiry_gap_ms = expiry_tick_ms * _GAP_PERCENT // 100
         self._busy_gap_ms = expiry_tick_ms * _BUSY_PERCENT // 100
-        self._duties = ShardDuties(shard, shard.shard_id, port, give, group.log.data, group.clock.current_ms, large)
-        self._moves = QueueMoves(shard, port, give, group.clock.current_ms, self._duties.lanes.has_room)
-        self._redrives = RedriveDuty(shard, port, give, group.log.data, group.clock.current_ms, large)
-        self._copies = StreamCopies(shard, port, group.log.data, group.clock.current_ms, large)
+        self._tenure = Tenure(self._leads)
+        entry, clock = group.log.data, group.clock.current_ms
+        self._duties = ShardDuties(shard, shard.shard_id, port, give, entry, clock, large, self._tenure)
+        self._moves = QueueMoves(shard, port, give, clock, self._duties.lanes.has_room)
+        self._redrives = RedriveDuty(shard, port, give, entry, clock, large, self._tenure)
+        self._copies = StreamCopies(shard, port, entry, clock, large)
         self._policies = PolicyDuties(shard, port.catalog, give)
         self._forget()
 
@@ -85,6 +88,7 @@ class ShardLeader:
         self._sessions_ended = self._group.sessions.ended
         self._queues_dropped = self._catalog.queues_dropped
         self._queues_moved = self._catalog.queues_moved
+        self._tenure.end()
         self._duties.forget()
         self._moves.forget()
         self._redrives.forget()
@@ -194,12 +198,12 @@ class ShardLeader:
 
         A leader that is new has the settings of its queues compared too; after that they follow the catalog.
         """
-        term = self._term
+        tenure = self._tenure.number
         self._reconciling = True
         comparison = Comparison(self.shard, self._catalog, self._give)
 
         def compare() -> None:
-            if self._term != term:
+            if not self._tenure.is_still(tenure):
                 return
             self._compared = self._versions()
             if not self._policies.begun:
