@@ -93,13 +93,13 @@ lint check: $(INSTALLED)
 # The same tests on the source tree, quickly: what mypyc compiles must also run as ordinary Python. (tests/bugs always
 # runs copies of the source tree.)
 uncompiled-tests: $(INSTALLED) $(CLIENTS)
-	PYTHONPATH=. $(BIN)/pytest -n $(WORKERS) --dist worksteal -q -m "not slow and not processes" --ignore tests/bugs \
+	PYTHONPATH=. $(BIN)/pytest -n $(WORKERS) --dist worksteal --second-look -q -m "not slow and not processes" --ignore tests/bugs \
 		-o faulthandler_timeout=600 $(ARGUMENTS)
 
 # The installed package, compiled where there is a C compiler. (Not `python -m pytest`, which would put the
 # source tree first on the path.)
 compiled-tests: $(INSTALLED) $(CLIENTS)
-	$(BIN)/pytest -n $(WORKERS) --dist worksteal --durations 30 $(if $(filter-out 0,$(THOROUGH)),,-m "not slow") $(ARGUMENTS)
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal --second-look --durations 30 $(if $(filter-out 0,$(THOROUGH)),,-m "not slow") $(ARGUMENTS)
 
 # Beside RabbitMQ and JetStream, with every aim; puts the figures into docs and README. QUICK=1: fewer, and does not.
 bench: $(INSTALLED)

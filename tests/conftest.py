@@ -13,6 +13,9 @@ import pytest
 import mayfly.cluster.transport  # before gRPC: it says what gRPC logs
 from mayfly.node.shell.build import describe_version
 from tests.large_comparisons import explained
+from tests.second_look import name_what_passed_alone, pytest_addoption, pytest_sessionfinish
+
+__all__ = ["pytest_addoption", "pytest_sessionfinish"]
 
 # How long an example takes says how busy the machine is, and nothing about what is tested. The examples are the same in
 # every run, so that what fails is what was changed; with `--hypothesis-profile explore` they are others, and many.
@@ -58,6 +61,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     """
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     if reporter is not None:
+        name_what_passed_alone(config, reporter)
         line = transcripts_line(reporter)
         if line:
             reporter.write_line(line)
