@@ -175,8 +175,16 @@ class Group:
 
     @property
     def vouched(self) -> tuple[int, int]:
-        """Term and index of the last entry that this node ever said it has."""
+        """Term and index of the last entry that this node ever said it has; of a damaged log the term is the latest
+        that it can be."""
+        if self.rebuild is not None:
+            return self.rebuild.term, self.rebuild.last_index
         return self.raw.vouched
+
+    @property
+    def last_index(self) -> int:
+        """Of the log, before it was damaged if it was."""
+        return self.raw.last_index if self.rebuild is None else self.rebuild.last_index
 
     @property
     def gave_up_more(self) -> bool:

@@ -229,7 +229,7 @@ class Feeding:
         """Whether the leader that is known of has said that this node is no member of a group, later than anything that
         the replica here has heard: its log would else go further, with the change that made it one."""
         term = self._leaders.get(group.id, NO_LEADER)[1]
-        return term >= group.term and self._excluded_at.get(group.id, -1) >= group.raw.last_index
+        return term >= group.term and self._excluded_at.get(group.id, -1) >= group.last_index
 
     # ------------------------------------------------------------------ on the node that is fed
 

@@ -199,7 +199,7 @@ class Replicas:
         whether the replica is given up by that: dropped, but for what this node promised."""
         if not self.is_planned or self._leadership.is_everywhere(group.id):
             return False
-        if group.leads or group.in_flight is not None or group.rebuild is not None:
+        if group.leads or group.in_flight is not None:
             return False
         if not group.session.is_fed:
             # Its replica will hear nothing more.

@@ -21,6 +21,7 @@ from mayfly.cluster.host.host import HostOutput
 from mayfly.cluster.host.settings import HostSettings
 from mayfly.cluster.log.batch import CorruptEntry, MissingEntry, WriteBatch
 from mayfly.cluster.log.group_log import EntryCache
+from mayfly.cluster.log.snapshot_codec import SnapshotGivenUp
 from mayfly.cluster.raft import Entry, MessageType
 from mayfly.cluster.versions import LEVEL_FEEDS, LEVELS, VersionRange
 from mayfly.node.broker.broker import Broker
@@ -370,7 +371,7 @@ class SimulatedNode:
             alone = Frame(frame.clock_ms)
             try:
                 alone.raft.append((group, carried(group, message)))
-            except MissingEntry:
+            except (MissingEntry, SnapshotGivenUp):
                 self._reporter(peer_id, group)(False)
                 continue
             network_send(

@@ -313,6 +313,71 @@ def test_a_read_that_waits_at_a_replica_that_is_given_up_is_answered() -> None:
     assert heard == [LOST]
 
 
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_a_damaged_replica_that_nobody_wants_any_more_is_given_up(comes_back: bool) -> None:
+    """Others took its place while its node was down: nobody will send it the state that it asks for."""
+    cluster = placed()
+    loser = cluster.plan[GROUP][-1]
+    talk = Talk(cluster, without(cluster))
+    talk.over_steps(5)
+    cluster.run_until(lambda: talk.is_answered)
+    had = cluster.nodes[loser].host.groups[GROUP]
+    index, term = had.raw.last_index, had.term
+    cluster.kill(loser)
+    cluster.stores[loser].rot(GROUP, index)
+    before = cluster.plan[GROUP]
+    others = [id for id in cluster.members if id != loser]
+    cluster.plan[GROUP] = (others[0], others[1], others[2])
+    cluster.follow()
+
+    def is_replaced() -> bool:
+        leader = cluster.leader(GROUP)
+        return bool(leader) and not cluster.nodes[leader].host.groups[GROUP].has_member(loser)
+
+    cluster.run_until(is_replaced)
+    cluster.start(loser)
+    host = cluster.nodes[loser].host
+    assert host.groups[GROUP].rebuild is not None
+    cluster.run_until(lambda: GROUP not in host.groups)
+    for _ in range(3):
+        cluster.step()
+    stored = cluster.stores[loser].load()[GROUP]
+    assert not stored.damage and not stored.entries
+    # What it had acknowledged binds the node still, though nobody knows any more of which term that was.
+    assert stored.snapshot is not None and stored.snapshot.metadata.index == index
+    assert stored.snapshot.metadata.term >= term and stored.hard_state.term >= term
+    if comes_back:
+        cluster.plan[GROUP] = before
+        cluster.follow()
+        cluster.run_until(cluster.settled)
+        assert cluster.nodes[loser].machines[GROUP].commands == talk.sent
+    talk.over_steps(3)
+    talk.check()
+
+
+@pytest.mark.parametrize("is_later", [False, True])
+def test_a_damaged_replica_takes_no_older_word_that_its_node_is_out(is_later: bool) -> None:
+    """It may have been made a member by an entry that its log has no more."""
+    cluster = placed()
+    loser = cluster.plan[GROUP][-1]
+    talk = Talk(cluster, loser)
+    talk.over_steps(5)
+    cluster.run_until(lambda: talk.is_answered)
+    leader = cluster.leader(GROUP)
+    index, term = cluster.nodes[loser].host.groups[GROUP].raw.last_index, cluster.nodes[leader].host.groups[GROUP].term
+    cluster.kill(loser)
+    cluster.stores[loser].rot(GROUP, index)
+    cluster.loses = lambda sender, to, message: to == loser
+    cluster.start(loser)
+    host = cluster.nodes[loser].host
+    group = host.groups[GROUP]
+    assert group.rebuild is not None and group.raw.last_index < index
+    host.set_members(cluster.members, {**cluster.plan, GROUP: (leader, 98, 99)}, cluster.now)
+    host._feeding._leaders[GROUP] = (leader, term)
+    host._feeding._excluded_at[GROUP] = index if is_later else index - 1
+    assert host._feeding.is_out(group) is is_later
+
+
 def test_an_old_word_that_a_node_is_out_takes_nothing_from_it() -> None:
     """It was said before the node was made a member, and comes late."""
     cluster = placed()
