@@ -263,7 +263,7 @@ class NodeSettings:
         Number(5, 10_000, "milliseconds"),
         100,
         "how often a leader without news shows its followers that it lives; half as often at rest, if "
-        "election_timeout_ms is at least six times this",
+        "this is at most 250 and at most a sixth of election_timeout_ms",
     )
     election_timeout_ms: int = _setting(
         Number(50, 60_000, "milliseconds"),

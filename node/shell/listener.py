@@ -149,7 +149,9 @@ class AmqpListener:
     def flush(self) -> None:
         """Write what there is to write, for all connections."""
         dirty, self._dirty = self._dirty, []
-        for protocol in dirty:
+        # A turn gives confirms before deliveries, so whoever was woken last goes first: consumers hear no later than
+        # publishers, and acknowledge before those publish the next. Else publishers are ahead, and queues grow.
+        for protocol in reversed(dirty):
             try:
                 protocol.flush()
             except Exception:

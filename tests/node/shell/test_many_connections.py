@@ -93,7 +93,7 @@ def test_a_connection_that_fails_is_lost_alone(what: str, caplog: pytest.LogCapt
             assert listener._ticker is not None
             listener._ticker.cancel()
         else:
-            listener._dirty += [broken, quiet]
+            listener._dirty += [quiet, broken]  # the last is written to first
             listener.flush()
         await asyncio.wait_for(reader.read(), BOUND_S)
         writer.close()
