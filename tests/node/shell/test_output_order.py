@@ -34,9 +34,10 @@ def test_deliveries_are_written_before_confirms(monkeypatch: pytest.MonkeyPatch,
         while not isinstance(consumer.read(), commands.Basic.ConsumeOk):
             pass
         monkeypatch.setattr(ClientProtocol, "flush", noting)
-        publish = [commands.Basic.Publish(routing_key="q"), ContentHeader(body_size=1), ContentBody(b"x")]
+        method = frame.marshal(commands.Basic.Publish(routing_key="q"), 1)
+        publish = method + frame.marshal(ContentHeader(body_size=1), 1) + frame.marshal(ContentBody(b"x"), 1)
         for _ in range(20):
-            publisher.socket.sendall(b"".join(frame.marshal(part, 1) for part in publish))
+            publisher.socket.sendall(publish)
             while not isinstance(publisher.read(), commands.Basic.Ack):
                 pass
             while not isinstance(consumer.read(), ContentBody):
