@@ -298,7 +298,7 @@ GROUP_BUGS = [
     Bug(
         "gives a replica up for an old word",
         "cluster/host/feeding.py",
-        "return term >= group.term and self._excluded_at.get(group.id, -1) >= group.raw.last_index",
+        "return term >= group.term and self._excluded_at.get(group.id, -1) >= group.last_index",
         "return term >= group.term",
         FEEDING + "test_an_old_word_that_a_node_is_out_takes_nothing_from_it",
         "in host.groups",
