@@ -219,3 +219,5 @@ class Replicas:
         self._writes.gather(write)
         self._tell(f"group {group.id} has no replica at node {self._node} any more")
         self._parts.events.group_given_up(group.id)
+        # It would hold itself, and the collector does not come to what is old (`node.shell.process`).
+        group.log.make_snapshot = None

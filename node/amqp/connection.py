@@ -147,6 +147,7 @@ class Connection:
     def connection_lost(self) -> list[Event]:
         """The socket is gone; the last events."""
         self._drop("the client closed the TCP connection")
+        self._reader.let_go()
         return self._take_events()
 
     def _take_events(self) -> list[Event]:

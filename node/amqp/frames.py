@@ -103,6 +103,11 @@ class FrameReader:
         self._publishes: dict[bytes, tuple[bytes, int]] = {}
         self._properties: set[bytes] = set()
 
+    def let_go(self) -> None:
+        """Nothing comes any more, and nobody is told of anything: the connection is not held."""
+        self.other_frame, self.fail, self.refuse_message = _no_frame, _no_error, _no_message
+        self.discard()
+
     @property
     def buffered_bytes(self) -> int:
         """Octets received and not yet walked."""
@@ -377,3 +382,15 @@ class FrameReader:
         return FramingError(
             FRAME_ERROR, f"{frame_snippet(kind, payload)}: {{invalid_frame_end_marker,{octet}}}"
         )
+
+
+def _no_frame(kind: int, channel_id: int, payload: bytes) -> None:
+    pass
+
+
+def _no_error(error: ProtocolError) -> None:
+    pass
+
+
+def _no_message(channel: ReceivingChannel, body_bytes: int) -> None:
+    pass

@@ -468,6 +468,7 @@ class Channel(OperationChannel):
             if holder.alive:
                 cluster.shard(holder.shard_id).submit(encode_detach(holder.queue_id, holder.holder_id, way), None)
         self.get_holders.clear()
+        self.publisher.let_go()
         self.client.channel_released(self)
 
     def forget_reply_consumer(self) -> None:

@@ -66,8 +66,8 @@ class ClientConnection(Client):
         self.channels: dict[int, Channel] = {}
         self.pressure: Pressure = Pressure(self, node.pressure)
         self._ended: Callable[[str], None] = ended
-        self._confirms_due: ConfirmsDue = ConfirmsDue(self)
-        self._login = Login(self, node.logins, peer, loopback, self._logged_in)
+        self._confirms_due: ConfirmsDue = ConfirmsDue()
+        self._login: Login | None = Login(self, node.logins, peer, loopback, self._logged_in)
         self._limits = ConnectionLimits(node.cluster, self.socket.limit_reached, not self.socket.is_inner)
         # As whom, and where: a user or vhost that is deleted and made anew is another one.
         self._user_serial: int = 0
@@ -106,7 +106,8 @@ class ClientConnection(Client):
     def tick(self, now_ms: int) -> None:
         """Heartbeats and time limits."""
         self.node.logins.now_ms = now_ms
-        self._login.tick(now_ms)
+        if self._login is not None:
+            self._login.tick(now_ms)
         if self._token_life is not None and self._token_life.is_over(now_ms) and not self.over:
             self.force_close(f"the token of user '{self.user}' has expired")
         events = self.amqp.tick(now_ms)
@@ -122,6 +123,9 @@ class ClientConnection(Client):
         """The socket is gone."""
         self._handle(self.amqp.connection_lost())
         self.finish()
+        # They would hold it as it holds them, and the collector does not come to what is old (`node.shell.process`).
+        self._login = None
+        self.pressure.let_go()
 
     def flush(self, takes_large: bool = True) -> list[bytes]:
         """The octets to write now: confirms of the turn included. Where a large body leaves more than that to write,
@@ -165,6 +169,7 @@ class ClientConnection(Client):
             elif isinstance(event, SecretUpdated):
                 self._update_secret(event.secret)
             elif isinstance(event, AuthenticationRequested):
+                assert self._login is not None
                 self._login.request(event)
             elif isinstance(event, OpenRequested):
                 self._open(event.vhost)
@@ -211,7 +216,8 @@ class ClientConnection(Client):
         self.over = True
         if self._in_vhost:
             self.traffic.connections_closed += 1
-        self._login.stop_waiting()
+        if self._login is not None:
+            self._login.stop_waiting()
         channels = list(self.channels.values())
         self.channels.clear()
         self._limits.end()
@@ -252,6 +258,7 @@ class ClientConnection(Client):
             self.fail(error, _CONNECTION_CLASS, _UPDATE_SECRET)
         elif isinstance(self.who, TokenUser):
             self._secret_waits = True
+            assert self._login is not None
             self._login.look_at_token(secret, self._secret_looked_at)
         else:
             self.amqp.secret_updated()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mayfly.cluster.versions import LEVEL_CONSUMER_WINDOWS
 from mayfly.node.amqp.output import Output
-from mayfly.node.broker.client import Client
+from mayfly.node.broker.client import Client, ClientChannel
 from mayfly.node.broker.cluster_facade import ClusterFacade
 from mayfly.node.broker.settings import BrokerSettings
 from mayfly.node.broker.waiting_events import WaitingEvents
@@ -36,7 +36,7 @@ class Pressure:
     """
 
     def __init__(self, client: Client, node: NodePressure) -> None:
-        self._client: Client = client
+        self._client: Client | None = client
         self._node: NodePressure = node
         self._cluster: ClusterFacade = node.cluster
         self._output: Output = client.output
@@ -56,9 +56,12 @@ class Pressure:
     @property
     def wants_reading(self) -> bool:
         """Whether the socket should be read from."""
-        if self.waiting_bytes > self._most_waiting_bytes or self.output_full or not self._client.amqp.wants_input:
+        client = self._client
+        if client is None or self.waiting_bytes > self._most_waiting_bytes or self.output_full:
             return False
-        if self._client.over:
+        if not client.amqp.wants_input:
+            return False
+        if client.over:
             return True
         if self._node.reading_stopped:
             return False
@@ -77,13 +80,14 @@ class Pressure:
 
     def reading_may_change(self) -> None:
         """Tell the socket to look at `wants_reading`."""
-        self._client.host.reading_changed()
+        if self._client is not None:
+            self._client.host.reading_changed()
 
     def set_output_blocked(self, blocked: bool) -> None:
         """The socket's buffer is above its high-water mark, or has drained."""
         if blocked != self.output_blocked:
             self.output_blocked = blocked
-            for channel in self._client.channels_by_id().values():
+            for channel in self._channels():
                 channel.pause_consumers()
 
     def note_output(self) -> None:
@@ -98,7 +102,7 @@ class Pressure:
         if self._cluster.catalog.level < LEVEL_CONSUMER_WINDOWS:
             return 0
         # Those whose channels wait for their shards as well: all channels of a connection may attach at once.
-        consumers = 1 + sum([channel.consumer_count for channel in self._client.channels_by_id().values()])
+        consumers = 1 + sum([channel.consumer_count for channel in self._channels()])
         share_bytes = max(CONSUMER_WINDOW_LEAST_BYTES, CONNECTION_WINDOWS_BYTES // consumers)
         return min(self._node.settings.consumer_window_bytes, share_bytes)
 
@@ -113,7 +117,7 @@ class Pressure:
         if full != self.output_full:
             self.output_full = full
             if not full:
-                for channel in list(self._client.channels_by_id().values()):
+                for channel in self._channels():
                     channel.go_on()
             self.reading_may_change()
 
@@ -127,9 +131,10 @@ class Pressure:
     def alarm_changed(self, text: str | None) -> None:
         """Publishers are not read from while there is an alarm, and told so if they can take that. RabbitMQ tells once,
         whatever comes on top. Who has not published yet is stopped in front of the first publish."""
-        amqp = self._client.amqp
-        if self._client.over:
+        client = self._client
+        if client is None or client.over:
             return
+        amqp = client.amqp
         if not self.has_published:
             if text is not None:
                 amqp.hold_publishes()
@@ -145,6 +150,13 @@ class Pressure:
         else:
             amqp.send_unblocked()
             if amqp.take_publishes():
-                self._client.go_on()
-        self._client.mark()
+                client.go_on()
+        client.mark()
         self.reading_may_change()
+
+    def let_go(self) -> None:
+        """The socket is gone: the client is not held any more."""
+        self._client = None
+
+    def _channels(self) -> list[ClientChannel]:
+        return [] if self._client is None else list(self._client.channels_by_id().values())

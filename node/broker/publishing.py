@@ -118,16 +118,15 @@ class LargeRun(Request):
 class ConfirmsDue:
     """The publishers of one client that have confirms to send at the end of the turn: `ClientConnection.flush`."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self) -> None:
         self.publishers: list[Publisher] = []
-        self._client: Client = client
 
     def add(self, publisher: Publisher) -> None:
         """It has some."""
         if not publisher.is_due:
             publisher.is_due = True
             self.publishers.append(publisher)
-            self._client.mark()
+            publisher.channel.client.mark()
 
 
 class Publisher:
@@ -562,6 +561,12 @@ class Publisher:
             group.refused.update([offsets[position] for position in result.refused])
         group.settled(offsets, result is SESSION_LOST)
         self._confirms_due.add(self)
+
+    def let_go(self) -> None:
+        """The channel has given back what it held: what is still answered finds a closed one, and does not hold it."""
+        closed = ClientChannel(self._client, self.channel.channel_id)
+        closed.open = False
+        self.channel = closed
 
     @property
     def owes_confirms(self) -> bool:

@@ -74,6 +74,13 @@ class _Progress:
         return ahead.messages[self.at] if ahead is not None and self.at < len(ahead.messages) else None
 
 
+def _content(
+    entry: Callable[[int], bytes], large: LargeBodies | None
+) -> Callable[[Message], commands.LetterContent]:
+    """What reads a message; of what is large without the body."""
+    return large.in_shard if large is not None else lambda message: content_of(entry(message.index), message)
+
+
 class RedriveDuty:
     """The duty for one shard."""
 
@@ -96,10 +103,9 @@ class RedriveDuty:
         self._port = port
         self._catalog = port.catalog
         self._give = give
-        self._entry = entry
         self._clock = clock
         self._large = large
-        self._judge = RedriveJudge(RedriveRouter(port.catalog), self._content)
+        self._judge = RedriveJudge(RedriveRouter(port.catalog), _content(entry, large))
         self._tenure = tenure or Tenure()
         self._given = 0
         self._now_ms = 0
@@ -246,12 +252,6 @@ class RedriveDuty:
             queue.queue_id, redrive.redrive_id, redrive.step + 1, going, stayed, progress.place, done, progress.tag
         )
         return command, large
-
-    def _content(self, message: Message) -> commands.LetterContent:
-        """Of what is large without the body."""
-        if self._large is not None:
-            return self._large.in_shard(message)
-        return content_of(self._entry(message.index), message)
 
     def _redriven(self, message: Message, judged: Judged) -> Redriven:
         decision, original = judged.decision, judged.original

@@ -65,17 +65,18 @@ class ShardLeader:
         self._give = give
         self._expiry_gap_ms = expiry_tick_ms * _GAP_PERCENT // 100
         self._busy_gap_ms = expiry_tick_ms * _BUSY_PERCENT // 100
-        self._tenure = Tenure(self._leads)
+        self._tenure = Tenure(group)
         entry, clock = group.log.data, group.clock.current_ms
         self._duties = ShardDuties(shard, shard.shard_id, port, give, entry, clock, large, self._tenure)
         self._moves = QueueMoves(shard, port, give, clock, self._duties.lanes.has_room)
         self._redrives = RedriveDuty(shard, port, give, entry, clock, large, self._tenure)
         self._copies = StreamCopies(shard, port, entry, clock, large)
         self._policies = PolicyDuties(shard, port.catalog, give)
-        self._forget()
+        self._begin(0)
 
-    def _forget(self) -> None:
-        self._term = 0
+    def _begin(self, term: int) -> None:
+        """Begin anew, leading in this term; 0: another node leads."""
+        self._tenure.begin(term)
         self._next_expiry_ms = 0
         self._next_while_busy_ms = 0
         self._expired_to_ms = 0
@@ -88,7 +89,6 @@ class ShardLeader:
         self._sessions_ended = self._group.sessions.ended
         self._queues_dropped = self._catalog.queues_dropped
         self._queues_moved = self._catalog.queues_moved
-        self._tenure.end()
         self._duties.forget()
         self._moves.forget()
         self._redrives.forget()
@@ -161,12 +161,11 @@ class ShardLeader:
 
     def _leads(self) -> bool:
         if not self._group.established:
-            if self._term:
-                self._forget()
+            if self._tenure.term:
+                self._begin(0)
             return False
-        if self._group.term != self._term:
-            self._forget()
-            self._term = self._group.term
+        if self._group.term != self._tenure.term:
+            self._begin(self._group.term)
         return True
 
     def _expire(self, now_ms: int) -> bool:

@@ -5,26 +5,40 @@ here any more, or when this node leads again and has asked anew. The shard's sta
 and the entries in which its messages live may be gone.
 """
 
-from collections.abc import Callable
+from typing import Protocol
 
 
-def _always() -> bool:
-    return True
+class LedGroup(Protocol):
+    """The group of a shard, as `cluster.group.group.Group`."""
+
+    @property
+    def established(self) -> bool:
+        """Whether it is led here, and may be decided for."""
+        ...
+
+    @property
+    def term(self) -> int:
+        """The current term."""
+        ...
 
 
 class Tenure:
     """Of the leader of one shard: one comes after the other, and each has a number."""
 
-    def __init__(self, goes_on: Callable[[], bool] = _always) -> None:
-        """`goes_on()`: whether the shard is led here, now; if that has ended or begun anew, it calls `end`."""
+    def __init__(self, group: LedGroup | None = None) -> None:
+        """Without a group the shard is led here for as long as it is there."""
         self.number: int = 0
         """Of the present one: keep it with what is asked."""
-        self._goes_on = goes_on
+        self.term: int = 0
+        """In which it began; 0: the shard is not led here, as far as was noticed."""
+        self._group: LedGroup | None = group
 
-    def end(self) -> None:
-        """The shard is not led here any more, or is so anew."""
+    def begin(self, term: int) -> None:
+        """The shard is led here in this term; 0: it is not any more."""
         self.number += 1
+        self.term = term
 
     def is_still(self, number: int) -> bool:
-        """Whether what was asked in that one is to be answered."""
-        return self._goes_on() and number == self.number
+        """Whether what was asked in that one is to be answered, though the end may not have been noticed."""
+        group = self._group
+        return number == self.number and (group is None or (group.established and group.term == self.term))

@@ -113,8 +113,8 @@ TIME_BUGS = [
     Bug(
         "expires under its first leader alone",
         "node/duties/shard_leader.py",
-        "            self._term = self._group.term\n        return True",
-        "            self._term = self._group.term\n        return self._group.leader_index < 5",
+        "            self._begin(self._group.term)\n        return True",
+        "            self._begin(self._group.term)\n        return self._group.leader_index < 5",
         OTHERS + "test_l6_t7_expiry_that_never_rearms_after_a_leader_change",
         "assert all(",
     ),

@@ -1,11 +1,13 @@
 """Hosts where groups have replicas on some nodes: clients of the others lose nothing, and are told nothing twice."""
 
+import gc
 from collections import Counter
 from functools import partial
 
 import pytest
 
 from mayfly.cluster import notice_kinds
+from mayfly.cluster.group.group import Group
 from mayfly.cluster.group.sessions import KIND_FED, KIND_SESSION
 from mayfly.cluster.host import feeding
 from mayfly.cluster.host.feeding import _FEED, _RESUME, KINDS, BadFeeding
@@ -201,6 +203,32 @@ def test_a_replica_that_was_given_up_leaves_its_word_and_nothing_else() -> None:
     talk.over_steps(5)
     cluster.run_until(lambda: talk.is_answered)
     assert LOST not in talk.heard and cluster.nodes[loser].effects == talk.sent
+
+
+def others_than(cluster: Changing) -> list[Group]:
+    """The replicas in this process that no node of the cluster has."""
+    here = {id(group) for node in cluster.nodes.values() for group in node.host.groups.values()}
+    return [each for each in gc.get_objects() if isinstance(each, Group) and id(each) not in here]
+
+
+def test_a_replica_that_was_given_up_holds_no_memory() -> None:
+    """Nor does it wait for the collector, which does not come to what is old."""
+    cluster = placed()
+    talk = Talk(cluster, without(cluster))
+    gc.disable()
+    try:
+        before = others_than(cluster)
+        for _ in range(3):
+            talk.over_steps(3)
+            cluster.plan[GROUP] = (*cluster.plan[GROUP][:-1], without(cluster))
+            cluster.follow()
+            cluster.run_until(cluster.settled)
+        for _ in range(5):
+            cluster.step()
+        assert len(others_than(cluster)) == len(before)
+    finally:
+        gc.enable()
+    talk.check()
 
 
 def given_up_by_one_that_was_counted() -> tuple[Changing, Talk, int, int, int]:

@@ -3,6 +3,7 @@
 Whoever reads an entry of the log here gets a `LookupError`.
 """
 
+import gc
 from typing import Any, cast
 
 import pytest
@@ -99,13 +100,31 @@ def test_a_turn_to_route_comes_when_the_lead_is_lost() -> None:
         leader.port.arrive()
 
 
-def test_a_tenure_ends_when_whoever_leads_notices_so_while_it_is_asked() -> None:
-    tenures: list[Tenure] = []
-
-    def is_over() -> bool:
-        tenures[0].end()
-        return True
-
-    tenures.append(Tenure(is_over))
-    assert not tenures[0].is_still(tenures[0].number)
+def test_a_tenure_is_over_though_nobody_has_noticed() -> None:
+    group = Led()
+    tenure = Tenure(group)
+    tenure.begin(group.term)
+    assert tenure.is_still(tenure.number)
+    group.term += 1
+    assert not tenure.is_still(tenure.number)
+    tenure.begin(group.term)
+    assert tenure.is_still(tenure.number) and not tenure.is_still(tenure.number - 1)
+    group.established = False
+    assert not tenure.is_still(tenure.number)
     assert Tenure().is_still(0)
+
+
+@UNCOMPILED
+def test_who_led_holds_no_memory() -> None:
+    """The duties of a replica that is given up go with it, and do not wait for the collector."""
+    gc.disable()
+    try:
+        before = sum(isinstance(each, ShardLeader) for each in gc.get_objects())
+        leader = Leader()
+        leader.tick()
+        assert sum(isinstance(each, ShardLeader) for each in gc.get_objects()) == before + 1
+        leader.port.waiting.clear()
+        del leader
+        assert sum(isinstance(each, ShardLeader) for each in gc.get_objects()) == before
+    finally:
+        gc.enable()
