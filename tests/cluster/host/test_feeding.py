@@ -318,12 +318,8 @@ def test_a_replica_that_came_again_is_sent_what_its_leader_thinks_it_has(entries
     cluster.run_until(lambda: cluster.nodes[gone].machines[GROUP].commands == talk.sent)
 
 
-def test_a_read_that_waits_at_a_replica_that_is_given_up_is_answered() -> None:
-    """Others took its place while its node was down: by its own log it is a member still."""
-    cluster = placed()
-    loser = cluster.plan[GROUP][-1]
-    cluster.kill(loser)
-    cluster.run_until(lambda: cluster.leader(GROUP))
+def replace(cluster: Changing, loser: int) -> None:
+    """The place of a node that is down is taken by others."""
     others = [id for id in cluster.members if id != loser]
     cluster.plan[GROUP] = (others[0], others[1], others[2])
     cluster.follow()
@@ -333,6 +329,14 @@ def test_a_read_that_waits_at_a_replica_that_is_given_up_is_answered() -> None:
         return bool(leader) and not cluster.nodes[leader].host.groups[GROUP].has_member(loser)
 
     cluster.run_until(is_replaced)
+
+
+def test_a_read_that_waits_at_a_replica_that_is_given_up_is_answered() -> None:
+    """Others took its place while its node was down: by its own log it is a member still."""
+    cluster = placed()
+    loser = cluster.plan[GROUP][-1]
+    cluster.kill(loser)
+    replace(cluster, loser)
     cluster.start(loser)
     host = cluster.nodes[loser].host
     heard: list[object] = []
@@ -354,15 +358,7 @@ def test_a_damaged_replica_that_nobody_wants_any_more_is_given_up(comes_back: bo
     cluster.kill(loser)
     cluster.stores[loser].rot(GROUP, index)
     before = cluster.plan[GROUP]
-    others = [id for id in cluster.members if id != loser]
-    cluster.plan[GROUP] = (others[0], others[1], others[2])
-    cluster.follow()
-
-    def is_replaced() -> bool:
-        leader = cluster.leader(GROUP)
-        return bool(leader) and not cluster.nodes[leader].host.groups[GROUP].has_member(loser)
-
-    cluster.run_until(is_replaced)
+    replace(cluster, loser)
     cluster.start(loser)
     host = cluster.nodes[loser].host
     assert host.groups[GROUP].rebuild is not None
