@@ -13,15 +13,19 @@ class Orphans:
     """Messages that no longer belong to a queue, in the order in which they go.
 
     ``settings`` say where the messages go: nowhere, without ``expires_dead_letter`` and ``journal``. ``number``: as
-    many were there before.
+    many were there before. ``departed``: that of the stream whose messages they were, which have pieces of theirs
+    count off there who left before.
     """
 
-    __slots__ = ("line", "number", "queue_id", "settings")
+    __slots__ = ("departed", "line", "number", "queue_id", "settings")
 
-    def __init__(self, queue_id: int, settings: ShardQueueSettings, line: Line) -> None:
+    def __init__(
+        self, queue_id: int, settings: ShardQueueSettings, line: Line, departed: list[tuple[int, int]]
+    ) -> None:
         self.queue_id = queue_id
         self.settings = settings
         self.line = line
+        self.departed = departed
         self.number = 0
 
     def take(self, count: int) -> list[Message]:

@@ -14,6 +14,7 @@ from typing import Final
 
 from mayfly.node.shard.dialect import queue_ttl_of
 from mayfly.node.shard.errors import ShardError
+from mayfly.node.shard.leavers import GONE, Leavers
 from mayfly.node.shard.message import NO_TTL, Message, deadline_ms
 
 COLUMNS: Final = 11
@@ -44,6 +45,8 @@ _THIN: Final = 4
 """Of so many messages one is there. Packing anew takes longer than all else where they leave one by one."""
 HELD_PIECES: Final = 16
 """So many pieces, of all lines of a process together, are held as they came until another one comes (`hold`)."""
+_NOTED_TOGETHER: Final = 8
+"""What leaves by its offset is noted when it is one of so many."""
 _HEAD: Final = struct.Struct("<qB")
 _TYPES: Final = {1: "B", 2: "H", 4: "I", 8: "Q"}
 _NUMBERS: Final = {1: struct.Struct("<B"), 2: struct.Struct("<H"), 4: struct.Struct("<I"), 8: struct.Struct("<Q")}
@@ -183,14 +186,15 @@ class Packed:
 
     ``size`` were packed, and ``count`` are there: of a stream, and where messages expire anywhere, some may have left
     before those in front of them. Then ``there`` has a 1 for each place in which one still is, and a 0 for the others;
-    else it is None. ``order`` has the deadlines and places of those that have a deadline, once that was asked for:
-    the earliest first, of the same deadline in order, so many ms after ``_order_from_ms``, above ``_place_bits`` of
-    the place, and from ``_due`` on they are there (RULES X2). ``has_left``: it is in no line any more.
+    else it is None; what has left by its offset is noted in it when somebody asks (`node.shard.leavers`). ``order`` has
+    the deadlines and places of those that have a deadline, once that was asked for: the earliest first, of the same
+    deadline in order, so many ms after ``_order_from_ms``, above ``_place_bits`` of the place, and from ``_due`` on
+    they are there (RULES X2). ``has_left``: it is in no line any more.
     """
 
     __slots__ = (
-        "_columns", "_due", "_first_ms", "_held", "_most_index", "_order_from_ms", "_place_bits", "_with_ttl", "count",
-        "has_left", "order", "queue_ttl_ms", "size", "there",
+        "_columns", "_due", "_first_ms", "_held", "_leavers", "_most_index", "_order_from_ms", "_place_bits", "_there",
+        "_with_ttl", "count", "has_left", "order", "queue_ttl_ms", "size",
     )  # fmt: skip
 
     def __init__(
@@ -213,7 +217,8 @@ class Packed:
         """The earliest deadline, where that was asked for without the order."""
         self._columns = columns
         self.queue_ttl_ms = queue_ttl_ms
-        self.there = there
+        self._there = there
+        self._leavers: Leavers | None = None
         if there is not None:
             self.count = there.count(1)
             if len(there) != size or self.count + there.count(0) != size or not self.count:
@@ -230,12 +235,33 @@ class Packed:
             self._held = _NOTHING
         return self._columns
 
+    @property
+    def there(self) -> bytearray | None:
+        """Who is there still; None where all are. Not to be changed."""
+        if self._leavers is not None:
+            self._note(self._leavers)
+        return self._there
+
+    def _note(self, leavers: Leavers) -> None:
+        if leavers.noted < len(leavers.places):
+            self._leave(leavers.places[leavers.noted :])
+            leavers.noted = len(leavers.places)
+
+    def _leave(self, places: list[int]) -> None:
+        """Those in these places are not there any more."""
+        there = self._there
+        if there is None:
+            there = self._there = bytearray(b"\1") * self.size
+        for place in places:
+            there[place] = 0
+
     def is_held(self) -> bool:
         """Whether these are messages as they came, not packed yet."""
         return bool(self._held)
 
     def let_go(self) -> None:
         """Its messages have left, or are elsewhere: what is held of it is not packed any more."""
+        self.count_off()
         self._held = _NOTHING
         self.has_left = True
 
@@ -355,11 +381,37 @@ class Packed:
 
     def leave(self, place: int) -> None:
         """The message in this place, which is there, leaves."""
-        if self.there is None:
-            self.there = bytearray(b"\1") * self.size
-        self.there[place] = 0
+        self._leave([place])
         self.count -= 1
         self._with_ttl = -1
+
+    def leave_at(self, offset: int, is_there: bool, departed: list[tuple[int, int]]) -> int:
+        """The message with this offset in its stream leaves: how long its body is, GONE if it is not there.
+        ``is_there``: it is. Which entries those that leave stand in is told to ``departed`` later (`count_off`)."""
+        leavers = self._leavers
+        if leavers is None:
+            columns = self.columns
+            leavers = self._leavers = Leavers(
+                raw_column(columns[STREAM_OFFSET], self.size), raw_column(columns[BODY_LENGTH], self.size), departed
+            )
+        place = leavers.place_of(offset)
+        if not is_there and (place == GONE or not self.has(place)):
+            return GONE
+        leavers.places.append(place)
+        self.count -= 1
+        self._with_ttl = -1
+        body_length = leavers.body_length_at(place)
+        if len(leavers.places) * _NOTED_TOGETHER >= self.size:
+            self.count_off()
+        return body_length
+
+    def count_off(self) -> None:
+        """In which entries those stand that have left by their offsets, and how many, is told now."""
+        leavers = self._leavers
+        if leavers is not None:
+            self._note(leavers)
+            leavers.depart(raw_column(self.columns[INDEX], self.size))
+            self._leavers = None
 
     def is_thin(self) -> bool:
         """Whether so many have left that those that are there are worth being packed anew."""
@@ -456,11 +508,7 @@ class Packed:
         mask = (1 << self._place_bits) - 1
         places = [each & mask for each in self.order[self._due : self._due + count]]
         messages = self._messages_in(places)
-        if self.there is None:
-            self.there = bytearray(b"\1") * self.size
-        there = self.there
-        for place in places:
-            there[place] = 0
+        self._leave(places)
         self.count -= count
         self._with_ttl = -1
         self._due += count
@@ -476,9 +524,7 @@ class Packed:
 
     def first_leaves(self, place: int) -> None:
         """The one with the earliest deadline, which is in this place, leaves: of `soonest` each in turn."""
-        if self.there is None:
-            self.there = bytearray(b"\1") * self.size
-        self.there[place] = 0
+        self._leave([place])
         self.count -= 1
         self._due += 1
         self._with_ttl = -1

@@ -33,6 +33,7 @@ from mayfly.node.shard.retiming import Retiming
 from mayfly.node.shard.settings import MAX_NUMBER, ShardQueueSettings, decode_settings, decode_terms, encode_terms
 from mayfly.node.shard.state import State
 from mayfly.node.shard.stream_expiry import take_out
+from mayfly.node.shard.stream_line import count_off
 from mayfly.node.shard.tombstone import DELETED, DROPPED, EXPIRED, Tombstone
 
 RELEASED_PER_ENTRY: Final = 10_000
@@ -238,12 +239,17 @@ def _let_go(state: State, queue: Queue, lines: list[Line]) -> None:
     for line in lines:
         for piece in line.pieces():
             state.release_all(piece)
+    if queue.stream is not None:
+        for line in lines:
+            count_off(line)
+        state.release_departed(queue.stream.departed)
 
 
 def _leave_behind(state: State, queue: Queue, settings: ShardQueueSettings, lines: list[Line]) -> None:
     for line in lines:
         if line.count():
-            state.orphans.add(Orphans(queue.queue_id, settings, line))
+            departed: list[tuple[int, int]] = [] if queue.stream is None else queue.stream.departed
+            state.orphans.add(Orphans(queue.queue_id, settings, line, departed))
 
 
 def delete_queue(state: State, queue_id: int, if_unused: bool, if_empty: bool) -> Result:
@@ -375,6 +381,7 @@ def clear_orphans(state: State) -> None:
         leaving = released[0].take(releases)
         releases -= len(leaving)
         state.release_all(leaving)
+        state.release_departed(released[0].departed)
         if released[0].is_over:
             released.popleft()
 
@@ -382,6 +389,7 @@ def clear_orphans(state: State) -> None:
 def _dead_letter(state: State, orphans: Orphans, most: int) -> int:
     """How many of them have died now."""
     dying = orphans.take(most)
+    state.release_departed(orphans.departed)
     queue_id, settings = orphans.queue_id, orphans.settings
     if not orphans.are_dead_lettered:
         for message in dying:

@@ -269,6 +269,13 @@ class State:
             self.release(run_index, run)
         return total_bytes
 
+    def release_departed(self, departed: list[tuple[int, int]]) -> None:
+        """References to these entries, so many to each, are gone; the list is empty then."""
+        if departed:
+            for index, count in departed:
+                self.release(index, count)
+            departed.clear()
+
     def retain(self, count: int) -> None:
         """``count`` more references to the current entry."""
         self.live[self.index] = self.live.get(self.index, 0) + count

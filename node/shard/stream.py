@@ -8,7 +8,7 @@ own time is up (`node.shard.stream_expiry`).
 from typing import Final
 
 from mayfly.node.shard.consumers import Holder
-from mayfly.node.shard.deadlines import Deadlines, Near, key_of
+from mayfly.node.shard.deadlines import Deadlines, key_of
 from mayfly.node.shard.line import Line
 from mayfly.node.shard.message import NO_TTL, Message, is_own_ttl, mark_of
 from mayfly.node.shard.said_ttls import said_ttl_ms
@@ -66,10 +66,12 @@ class Stream:
     marker that takes the place of the last message of a key, -1 for no markers (J3); ``markers`` were made so far.
     ``is_mirror``: its messages are those of another stream, at their offsets (J4).
     ``honours_ttls``: what a message says itself of its TTL counts, where nobody has published it to the stream.
+    ``departed``: entries in which messages stand that have left pieces of the line, and how many; they are released
+    when somebody looks, and are no part of the state.
     """
 
     __slots__ = (
-        "_leaving", "_near", "aged_offset", "expiry", "filters", "honours_ttls", "idle", "is_mirror", "keys",
+        "_leaving", "aged_offset", "departed", "expiry", "filters", "honours_ttls", "idle", "is_mirror", "keys",
         "marker_ttl_ms", "markers", "next_offset", "outdated", "places", "swept", "unpacked", "woken_offset",
     )  # fmt: skip
 
@@ -90,7 +92,7 @@ class Stream:
         self.is_mirror = False
         self.keys: StreamKeys | None = StreamKeys() if has_keys or marker_ttl_ms >= 0 else None
         self.unpacked = Unpacked()
-        self._near: Near | None = None
+        self.departed: list[tuple[int, int]] = []
         self._leaving: Leaving | None = None
 
     def placed(
@@ -161,17 +163,13 @@ class Stream:
                 return aging.enqueued_ms + age_ms
         return due_ms
 
-    def leaving_of(self, line: Line, near: Near) -> Leaving:
-        """The messages of these deadlines; they are looked up once."""
+    def leaving(self, line: Line) -> Leaving:
+        """Messages are about to leave it."""
         leaving = self._leaving
-        if leaving is None or self._near is not near:
-            self._near = near
-            self._leaving = leaving = Leaving(line, self.unpacked, near.offsets)
+        if leaving is None:
+            leaving = self._leaving = Leaving(line, self.unpacked, self.departed)
+        leaving.begin()
         return leaving
-
-    def nothing_near(self) -> None:
-        """All that was looked up together has left."""
-        self._near = self._leaving = None
 
     def forget(self, holder: Holder) -> None:
         """The consumer is detached."""

@@ -8,13 +8,13 @@ the place of the last message of a routing key, at the end of the stream, in the
 
 from typing import Final
 
-from mayfly.node.shard.deadlines import Near, Taken, deadline_of, offset_of
+from mayfly.node.shard.deadlines import Taken, deadline_of, offset_of
 from mayfly.node.shard.dialect import NEVER_TTL, queue_ttl_of
 from mayfly.node.shard.message import MAX_AGE, NO_MARKER, NO_TTL, Message, is_own_ttl
 from mayfly.node.shard.queue import Queue
 from mayfly.node.shard.state import State
 from mayfly.node.shard.stream import Stream
-from mayfly.node.shard.stream_line import GONE, Leaving, find, remove
+from mayfly.node.shard.stream_line import find, remove
 
 _FEW_OUTDATED: Final = 2
 """Outdated deadlines are looked for when there are more than so many pieces have, and more than others."""
@@ -52,67 +52,28 @@ def _expire_late(state: State, queue: Queue, stream: Stream) -> None:
 
 def _expire_together(state: State, queue: Queue, stream: Stream, late: Taken) -> None:
     """The same where there are no keys, so that nothing is to be known of any message but what it holds."""
-    dying = _Dying(state, queue)
+    leaving = stream.leaving(queue.ready)
+    near = late.near
+    are_there = not stream.outdated
+    deadlines_ms: list[int] = []
     start = late.start
-    if late.others:
-        others = Leaving(queue.ready, stream.unpacked, [offset_of(key) for key in late.others])
-        for number in range(len(late.others)):
-            stop = late.before[number]
-            if start < stop:
-                dying.near(stream, late.near, start, stop)
-                start = stop
-            dying.one(others.leave(number), deadline_of(late.others[number]))
-        queue.ready_bytes -= others.body_bytes
-    if start < late.stop:
-        dying.near(stream, late.near, start, late.stop)
-    dying.end()
-    if late.stop == len(late.near.offsets):
-        stream.nothing_near()
-    queue.expired += late.count() - dying.gone
-    stream.outdated -= dying.gone
-
-
-class _Dying:
-    """Messages that die one after the other, those of one entry counted off together; so many were ``gone``."""
-
-    __slots__ = ("_index", "_queue", "_run", "_state", "gone")
-
-    def __init__(self, state: State, queue: Queue) -> None:
-        self._state = state
-        self._queue = queue
-        self._index = GONE
-        self._run = 0
-        self.gone = 0
-
-    def near(self, stream: Stream, near: Near, start: int, stop: int) -> None:
-        """Those from one of these places of what is near to the other."""
-        leaving = stream.leaving_of(self._queue.ready, near)
-        bytes_before = leaving.body_bytes
-        deadlines_ms = [near.deadlines_ms[place] for place in range(start, stop) if self._one(leaving.leave(place))]
-        self._queue.ready_bytes -= leaving.body_bytes - bytes_before
-        self._state.expiry_lag.observe_all(self._state.time_ms, deadlines_ms)
-
-    def one(self, index: int, deadline_ms: int) -> None:
-        """The message with this deadline has left; its content is in that entry, or it is GONE."""
-        if self._one(index):
-            self._state.expiry_lag.observe(self._state.time_ms - deadline_ms)
-
-    def _one(self, index: int) -> bool:
-        """The same, but for its lag; whether there was a message."""
-        if index == GONE:
-            self.gone += 1
-            return False
-        if index != self._index:
-            self.end()
-            self._index = index
-        self._run += 1
-        return True
-
-    def end(self) -> None:
-        """No more of this entry."""
-        if self._run:
-            self._state.release(self._index, self._run)
-            self._run = 0
+    for number in range(len(late.others) + 1):
+        stop = late.before[number] if number < len(late.others) else late.stop
+        gone = set(leaving.leave_all(near.offsets, start, stop, are_there))
+        if gone:
+            deadlines_ms += [near.deadlines_ms[place] for place in range(start, stop) if place not in gone]
+        else:
+            deadlines_ms += near.deadlines_ms[start:stop]
+        start = stop
+        if number < len(late.others):
+            key = late.others[number]
+            if leaving.leave(offset_of(key), are_there):
+                deadlines_ms.append(deadline_of(key))
+    queue.ready_bytes -= leaving.body_bytes
+    state.release_departed(stream.departed)
+    state.expiry_lag.observe_all(state.time_ms, deadlines_ms)
+    queue.expired += len(deadlines_ms)
+    stream.outdated -= late.count() - len(deadlines_ms)
 
 
 def _expire_old(state: State, queue: Queue, stream: Stream, age_ms: int) -> None:
@@ -167,6 +128,7 @@ def take_out(state: State, queue: Queue, offset: int, reason: int) -> Message | 
 def _let_go(state: State, queue: Queue, stream: Stream, message: Message, reason: int) -> None:
     """A message has been removed; its marker takes over what it holds of the log, if there is one."""
     queue.ready_bytes -= message.body_length
+    state.release_departed(stream.departed)
     if stream.keys is not None:
         key = stream.keys.remove(message.priority, message.stream_offset)
         if reason and key.count == key.markers and stream.marker_ttl_ms >= 0 and not message.marker_reason:

@@ -9,21 +9,15 @@ before.
 from bisect import bisect_left
 from typing import Final
 
+from mayfly.node.shard.leavers import GONE
 from mayfly.node.shard.line import Line
 from mayfly.node.shard.message import Message
-from mayfly.node.shard.packed import BODY_LENGTH, ENQUEUED_MS, INDEX, STREAM_OFFSET, Packed, pack, raw_column
+from mayfly.node.shard.packed import ENQUEUED_MS, STREAM_OFFSET, Packed, pack
 
 _UNPACKED_PIECES: Final = 4
 _SMALL_PARTS: Final = 16
 """A piece with less than one of so many parts of its messages is put together with another such."""
 _NO_MESSAGES: Final[list[Message]] = []
-GONE: Final = -1
-"""An entry of none."""
-_NOWHERE: Final = -1
-_READ_AT_ONCE: Final = 3
-"""So many messages of a piece, and the whole columns are sooner read than one number after the other."""
-_PIECES_FOR_EACH: Final = 8
-"""Where there are more pieces for each message that leaves, it is sooner found alone."""
 
 
 class Unpacked:
@@ -188,94 +182,82 @@ def _tidy(line: Line, unpacked: Unpacked, number: int) -> None:
 
 
 class Leaving:
-    """Messages that leave a line soon, by their offsets, looked up together: one after the other they `leave` it, now
-    or in later entries, and the same becomes of the line as of a `remove` of each.
-
-    What stands packed is found piece by piece: the columns of a piece are read once for all of its messages. A piece is
-    never changed but for what has left, so what it says of a message stays right as long as it is in the line.
+    """Messages leave a line one after the other, from anywhere, and the same becomes of the line as of a `remove` of
+    each, but that the entries in which they stand are told to ``departed``, sooner or later. Which pieces there are is
+    looked up once for many. ``body_bytes``: of all that have left.
     """
 
-    __slots__ = ("_indexes", "_lengths", "_line", "_offsets", "_pieces", "_places", "_unpacked", "body_bytes")
+    __slots__ = ("_departed", "_lasts", "_line", "_pieces", "_unpacked", "body_bytes")
 
-    def __init__(self, line: Line, unpacked: Unpacked, offsets: list[int]) -> None:
+    def __init__(self, line: Line, unpacked: Unpacked, departed: list[tuple[int, int]]) -> None:
         self._line = line
         self._unpacked = unpacked
-        count = len(offsets)
-        self._offsets = offsets
-        self._pieces: list[Packed | None] = [None] * count
-        self._places = [_NOWHERE] * count
-        self._indexes = [GONE] * count
-        self._lengths = [0] * count
+        self._departed = departed
+        self._pieces: list[Packed] = []
+        self._lasts: list[int] = []
         self.body_bytes = 0
-        """Of all that have left."""
-        if line.packed_count:
-            self._find(offsets)
 
-    def _find(self, offsets: list[int]) -> None:
-        """In which pieces these are, and what they say."""
+    def begin(self) -> None:
+        """Something else may have become of the line; nothing has left yet."""
+        self.body_bytes = 0
+        packed = self._line.packed
+        # New pieces come at the end alone.
+        if len(packed) != len(self._pieces) or (packed and packed[-1] is not self._pieces[-1]):
+            self._look()
+
+    def _look(self) -> None:
+        """Know the pieces as they are."""
         line = self._line
-        pieces = len(line.packed)
-        if len(offsets) * _PIECES_FOR_EACH < pieces:
-            return
-        lasts = [_piece(line, number).last(STREAM_OFFSET) for number in range(pieces)]
-        before = line.items[-1].stream_offset if line.items else -1
-        by_piece: dict[int, list[int]] = {}
-        for number in range(len(offsets)):
-            offset = offsets[number]
-            if before < offset <= lasts[-1]:
-                at = bisect_left(lasts, offset)
-                found = by_piece.get(at)
-                if found is None:
-                    by_piece[at] = [number]
-                else:
-                    found.append(number)
-        for at, numbers in by_piece.items():
-            if len(numbers) >= _READ_AT_ONCE:
-                self._read(_piece(line, at), numbers, offsets)
+        self._pieces = [_piece(line, number) for number in range(len(line.packed))]
+        self._lasts = [piece.last(STREAM_OFFSET) for piece in self._pieces]
 
-    def _read(self, piece: Packed, numbers: list[int], offsets: list[int]) -> None:
-        columns = piece.columns
-        size = piece.size
-        first, above_first = raw_column(columns[STREAM_OFFSET], size)
-        least_index, above_index = raw_column(columns[INDEX], size)
-        least_length, above_length = raw_column(columns[BODY_LENGTH], size)
-        for number in numbers:
-            self._pieces[number] = piece
-            above = offsets[number] - first
-            place = 0
-            if above < 0:
-                continue
-            if above_first is not None:
-                # Without a gap before it the place is known.
-                place = above if above < size and above_first[above] == above else bisect_left(above_first, above)
-                if above_first[place] != above:
-                    continue
-            elif above:
-                continue
-            self._places[number] = place
-            self._indexes[number] = least_index if above_index is None else least_index + above_index[place]
-            self._lengths[number] = least_length if above_length is None else least_length + above_length[place]
+    def leave_all(self, offsets: list[int], start: int, stop: int, are_there: bool) -> list[int]:
+        """Those with the offsets in these places leave; the places of those that are not there."""
+        return [place for place in range(start, stop) if not self.leave(offsets[place], are_there)]
 
-    def leave(self, number: int) -> int:
-        """The one with this number leaves; its entry, or GONE if it is not there."""
+    def leave(self, offset: int, is_there: bool) -> bool:
+        """The one with this offset leaves; whether it was there. ``is_there``: it is."""
+        line = self._line
+        lasts = self._lasts
+        if not lasts or offset > lasts[-1] or offset <= line.items[-1].stream_offset:
+            return self._leave_at_hand(offset)
+        number = bisect_left(lasts, offset)
         piece = self._pieces[number]
-        if piece is None or piece.has_left:
-            # It is not packed, or not there any more: others that left before have made the piece another.
-            message = remove(self._line, self._unpacked, self._offsets[number])
-            if message is None:
-                return GONE
-            self.body_bytes += message.body_length
-            return message.index
-        place = self._places[number]
-        if place < 0 or not piece.has(place):
-            return GONE
+        if piece.has_left:
+            self._look()
+            return self.leave(offset, is_there)
+        body_length = piece.leave_at(offset, is_there, self._departed)
+        if body_length == GONE:
+            return False
         self._unpacked.forget(piece)
-        piece.leave(place)
-        self._line.packed_count -= 1
-        self.body_bytes += self._lengths[number]
+        line.packed_count -= 1
+        self.body_bytes += body_length
         if 2 * piece.count <= piece.size:
-            _tidy(self._line, self._unpacked, _number_from(self._line, self._offsets[number]))
-        return self._indexes[number]
+            _tidy(line, self._unpacked, number)
+            if len(line.packed) == len(self._pieces):
+                self._pieces[number] = piece = _piece(line, number)
+                lasts[number] = piece.last(STREAM_OFFSET)
+            else:
+                self._look()
+        return True
+
+    def _leave_at_hand(self, offset: int) -> bool:
+        """The same of one that is not packed."""
+        line = self._line
+        message = remove(line, self._unpacked, offset)
+        if message is None:
+            return False
+        if len(line.packed) != len(self._pieces):
+            self._look()
+        self._departed.append((message.index, 1))
+        self.body_bytes += message.body_length
+        return True
+
+
+def count_off(line: Line) -> None:
+    """What has left pieces of a line is all told to ``departed`` (`Leaving`)."""
+    for number in range(len(line.packed)):
+        _piece(line, number).count_off()
 
 
 def _join(line: Line, unpacked: Unpacked, number: int) -> None:

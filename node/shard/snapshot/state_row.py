@@ -119,7 +119,7 @@ def restore_state(state: State, data: bytes, pace: WorkPace) -> Iterator[None]:
     for queue_id, settings_bytes, left_row in orphans:
         left = LineReading(Line(state.messages_per_piece))
         yield from left.read(state, left_row, pace)
-        state.orphans.add(Orphans(queue_id, decode_settings(settings_bytes), left.line))
+        state.orphans.add(Orphans(queue_id, decode_settings(settings_bytes), left.line, []))
 
 
 def _orphans_row(orphans: Orphans, columns: MessageColumns) -> list[object]:

@@ -1,12 +1,14 @@
 """Deadlines of streams against the schedule that streams had first, and messages that leave a line together against
 messages that leave it one by one (RULES J2, C1)."""
 
+from collections import Counter
 from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mayfly.node.shard.commands import encode_delete_queue
 from mayfly.node.shard.deadlines import DeadlineRun, Deadlines, deadline_of, key_of, offset_of
 from mayfly.node.shard.line import Line
 from mayfly.node.shard.message import Message
@@ -20,7 +22,7 @@ from mayfly.node.shard.snapshot.pace import WorkPace
 from mayfly.node.shard.snapshot.schedule_row import restore_schedule, schedule_row
 from mayfly.node.shard.snapshot.writer import ShardSnapshotInSteps
 from mayfly.node.shard.state import State
-from mayfly.node.shard.stream_line import GONE, Leaving, Unpacked, find, read, remove
+from mayfly.node.shard.stream_line import Leaving, Unpacked, count_off, find, read, remove
 from tests.node.shard.driver import Driver
 from tests.node.shard.test_stream_ttls import kept
 
@@ -182,6 +184,15 @@ def shape_of(line: Line) -> list[object]:
     return [*shape, [each.stream_offset for each in line.back], line.gone]
 
 
+def all_departed(line: Line, departed: list[tuple[int, int]]) -> Counter[int]:
+    """In which entries those stand that have left."""
+    count_off(line)
+    found = Counter[int]()
+    for index, count in departed:
+        found[index] += count
+    return found
+
+
 @settings(deadline=None)
 @given(
     st.integers(0, 400), st.integers(1, 40), st.integers(1, 60), st.sampled_from(["anywhere", "front", "near"]),
@@ -194,8 +205,10 @@ def test_c1_what_leaves_together_leaves_as_one_by_one(
     chance, together, alone = Random(seed), line_of(count, piece, seed), line_of(count, piece, seed)
     unpacked, unpacked_alone = Unpacked(), Unpacked()
     most = 10 * count + 10
+    departed = list[tuple[int, int]]()
+    leaving, indexes = Leaving(together, unpacked, departed), list[int]()
     while together.count():
-        there = [each.stream_offset for each in together.live()]
+        there = [each.stream_offset for each in alone.live()]
         some = min(len(there), at_once)
         if where == "front":
             offsets = there[:some]
@@ -210,11 +223,16 @@ def test_c1_what_leaves_together_leaves_as_one_by_one(
             piece_read = together.packed[0]
             assert isinstance(piece_read, Packed)
             unpacked.of(piece_read)
-        leaving = Leaving(together, unpacked, offsets)
+        leaving.begin()
         gone = [remove(alone, unpacked_alone, offset) for offset in offsets]
-        left_in = [leaving.leave(number) for number in range(len(offsets))]
-        assert left_in == [GONE if each is None else each.index for each in gone]
+        have_left = [leaving.leave(offset, is_there=chance.random() < 0.5 and offset in there) for offset in offsets]
+        assert have_left == [each is not None for each in gone]
         assert leaving.body_bytes == sum(each.body_length for each in gone if each is not None)
+        assert together.count() == alone.count()
+        indexes += [each.index for each in gone if each is not None]
+        if together.count() and chance.random() < 0.7:
+            # Nobody has asked yet who is there.
+            continue
         assert shape_of(together) == shape_of(alone)
         left = [each.stream_offset for each in together.live()]
         assert left == sorted(set(there) - set(offsets))
@@ -222,41 +240,81 @@ def test_c1_what_leaves_together_leaves_as_one_by_one(
             message = find(together, offset)
             assert message is not None
             assert message.stream_offset == offset
+    assert all_departed(together, departed) == Counter(indexes)
 
 
 @settings(deadline=None)
 @given(st.integers(0, 200), st.integers(1, 40), st.integers(0, 1 << 30))
-def test_c1_what_was_looked_up_together_leaves_later_as_one_by_one(count: int, piece: int, seed: int) -> None:
-    """C1: whatever else leaves and comes between the entries that take what was looked up at once."""
-    chance, later, alone = Random(seed), line_of(count, piece, seed), line_of(count, piece, seed)
+def test_c1_what_leaves_together_leaves_as_one_by_one_whatever_happens_between(
+    count: int, piece: int, seed: int
+) -> None:
+    """C1: whatever else leaves, comes and is read between the entries in which many leave together."""
+    chance, together, alone = Random(seed), line_of(count, piece, seed), line_of(count, piece, seed)
     unpacked, unpacked_alone = Unpacked(), Unpacked()
     most = 3 * count + 10
     soon = chance.sample(range(most), most // 2)
-    leaving = Leaving(later, unpacked, soon)
+    departed = list[tuple[int, int]]()
+    leaving, indexes = Leaving(together, unpacked, departed), list[int]()
     at_once = 1 + len(soon) // 8
     for start in range(0, len(soon), at_once):
-        some = range(start, min(len(soon), start + at_once))
-        if later.packed:
-            piece_read = later.packed[0]
+        some = soon[start : start + at_once]
+        if together.packed:
+            piece_read = together.packed[0]
             assert isinstance(piece_read, Packed)
             unpacked.of(piece_read)
-        bytes_before = leaving.body_bytes
-        left = [leaving.leave(number) for number in some]
-        gone = [remove(alone, unpacked_alone, soon[number]) for number in some]
-        assert left == [GONE if each is None else each.index for each in gone]
-        assert leaving.body_bytes - bytes_before == sum(each.body_length for each in gone if each is not None)
+        leaving.begin()
+        left = [leaving.leave(offset, is_there=False) for offset in some]
+        gone = [remove(alone, unpacked_alone, offset) for offset in some]
+        assert left == [each is not None for each in gone]
+        assert leaving.body_bytes == sum(each.body_length for each in gone if each is not None)
+        indexes += [each.index for each in gone if each is not None]
         for offset in chance.sample(range(most), min(7, most)):
-            between = remove(later, unpacked, offset), remove(alone, unpacked_alone, offset)
+            between = remove(together, unpacked, offset), remove(alone, unpacked_alone, offset)
             assert (between[0] is None) == (between[1] is None)
         for number in range(chance.randrange(3)):
-            for line in (later, alone):
+            for line in (together, alone):
                 line.append(Message(number, 0, 0, 0, 1, most, -1, most + 2 * start + number))
-        assert shape_of(later) == shape_of(alone)
+        assert together.count() == alone.count()
+        if chance.random() < 0.5:
+            assert shape_of(together) == shape_of(alone)
         for offset in chance.sample(range(most), min(5, most)):
-            assert (find(later, offset) is None) == (find(alone, offset) is None)
-            assert [each.stream_offset for each in read(later, unpacked, offset, 3)] == [
+            assert (find(together, offset) is None) == (find(alone, offset) is None)
+            assert [each.stream_offset for each in read(together, unpacked, offset, 3)] == [
                 each.stream_offset for each in read(alone, unpacked_alone, offset, 3)
             ]
+    assert shape_of(together) == shape_of(alone)
+    assert all_departed(together, departed) == Counter(indexes)
+
+
+def test_what_left_is_counted_off_when_it_is_an_eighth_of_a_piece() -> None:
+    """Each entry is let go of a little later than it could be: not much."""
+    line, unpacked = line_of(400, 64, 1), Unpacked()
+    departed = list[tuple[int, int]]()
+    leaving = Leaving(line, unpacked, departed)
+    leaving.begin()
+    piece = line.packed[0]
+    assert isinstance(piece, Packed)
+    for left, offset in enumerate(list(piece.column(7))[: piece.size // 2 - 1], 1):
+        assert leaving.leave(offset, is_there=True)
+        assert left - sum(count for _, count in departed) < piece.size // 8
+
+
+def test_entries_of_a_stream_that_is_deleted_are_let_go_of() -> None:
+    """What left pieces and was not counted off yet goes with the rest: at once, or bit by bit (RULES C4)."""
+    for count in (400, 30_000):
+        driver = Driver()
+        driver.shard = Shard(3, 1, messages_per_piece=256)
+        driver.create(1, is_stream=True, ttl_retroactive=True)
+        for _ in range(count // 50):
+            driver.run(*[kept("body", 1_000 if place == 0 else 50_000) for place in range(50)])
+        driver.pass_ms(2_000)
+        driver.tick()
+        pieces = [piece for piece in driver.shard._state.queues[1].ready.packed if isinstance(piece, Packed)]
+        assert any(piece._leavers is not None for piece in pieces) or count < 1_000
+        driver.run(encode_delete_queue(1, False, False))
+        while driver.shard.due_messages(driver.time_ms):
+            driver.tick()
+        assert not driver.shard.live_entries()
 
 
 def test_what_is_near_is_taken_from_the_runs_once_for_several_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
