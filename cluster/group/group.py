@@ -362,6 +362,7 @@ class Group:
             return
         if self.hands_over:
             return
+        self.session.events.group_proposes(self.id)
         before = self.raw.last_index
         # The led clock up to this moment: a renewal stamped with the last tick's would shorten its lease (RULES L4).
         self.clock.advance_led(now_ms)

@@ -162,6 +162,10 @@ class GroupEvents(Protocol):
         """The group has dropped this node's session; pending commands go on in a new one."""
         ...
 
+    def group_proposes(self, group: int) -> None:
+        """The group, which is led here, is about to make an entry of what was given: what is given now is in it."""
+        ...
+
     def group_applied(self, group: int) -> None:
         """The group's state changed."""
         ...

@@ -1,6 +1,6 @@
 """What the leader of a shard does on its own account: it keeps time, and sees to the shard's duties.
 
-    due heads, due leases    -> EXPIRE_DUE, EXPIRE_QUEUE, every expiry tick     (RULES T7, L6)
+    due heads, due leases    -> EXPIRE_DUE, EXPIRE_QUEUE, every expiry tick, or with entries of others (RULES T7, L6)
     leases that run          -> an entry now and then, so that the log knows how far they have come
     deaths, lanes, tombstones-> see `node.duties.shard_duties`
     policies                 -> see `node.duties.policy_duties`
@@ -41,8 +41,8 @@ _GAP_PERCENT: Final = 80
 """So much of the expiry tick is between two times at which something was due, so that what is due in between has gone
 within one, committed and told (RULES T7). What is due after a quiet while goes at the next tick of the node."""
 _BUSY_PERCENT: Final = 40
-"""So much of it is between two such times while other entries say that time has passed: who asks much of a shard does
-not have it expire in many entries what could go in few."""
+"""So much of it is between two such times while others have entries made. What is due goes with one of those, at its
+end: an entry of its own would take longer than all that expires."""
 
 
 class ShardLeader:
@@ -78,7 +78,10 @@ class ShardLeader:
         """Begin anew, leading in this term; 0: another node leads."""
         self._tenure.begin(term)
         self._next_expiry_ms = 0
-        self._next_while_busy_ms = 0
+        self._next_alone_ms = 0
+        """From when on what is due is worth an entry of its own, ..."""
+        self._next_with_others_ms = 0
+        """...and from when on it goes with an entry of others."""
         self._expired_to_ms = 0
         """The time up to which what was due was told to leave last."""
         self._next_reconcile_ms = 0
@@ -135,12 +138,16 @@ class ShardLeader:
     def advance(self, now_ms: int) -> None:
         """The shard has changed: go on with its duties, and with expiry if the last entry reached its bound (C4)."""
         if self._leads():
-            time_ms = self._group.clock.time_ms
             # What was due by then and is there still had no room in the entry that was for it.
-            is_cut_short = time_ms >= self._expired_to_ms and self.shard.due_messages(self._expired_to_ms)
-            if is_cut_short or (now_ms >= self._next_while_busy_ms and self.shard.due_messages(time_ms)):
+            if self._group.clock.time_ms >= self._expired_to_ms and self.shard.due_messages(self._expired_to_ms):
                 self._expire_due(now_ms)
             self.perform(now_ms)
+
+    def join_entry(self, now_ms: int) -> None:
+        """An entry is about to be made: what is due goes with it, if that was not a moment ago."""
+        is_time = now_ms >= self._next_with_others_ms and self._leads()
+        if is_time and self.shard.due_messages(self._group.clock.current_ms(now_ms)):
+            self._expire_due(now_ms)
 
     def others_changed(self, now_ms: int) -> None:
         """Another shard has changed: what was sent there may have arrived. For a shard that has lanes."""
@@ -170,7 +177,7 @@ class ShardLeader:
 
     def _expire(self, now_ms: int) -> bool:
         """Whether something was given."""
-        is_due = self.shard.due_messages(self._group.clock.current_ms(now_ms))
+        is_due = now_ms >= self._next_alone_ms and self.shard.due_messages(self._group.clock.current_ms(now_ms))
         if is_due:
             self._expire_due(now_ms)
         led_ms = self._group.clock.led_ms
@@ -185,7 +192,8 @@ class ShardLeader:
 
     def _expire_due(self, now_ms: int) -> None:
         self._expired_to_ms = self._group.clock.current_ms(now_ms)
-        self._next_while_busy_ms = now_ms + self._busy_gap_ms
+        self._next_alone_ms = now_ms + self._expiry_gap_ms
+        self._next_with_others_ms = now_ms + self._busy_gap_ms
         self._give(commands.encode_expire_due())
 
     def _versions(self) -> tuple[int, int, int]:

@@ -455,6 +455,11 @@ class Engine:
         if group != CATALOG_GROUP and self.broker is not None:
             self.broker.session_lost(group)
 
+    def group_proposes(self, group: int) -> None:
+        """What is due in the group's shard may go with the entry that is made."""
+        if group in self._leaders:
+            self._leaders[group].join_entry(self._now_ms)
+
     def group_applied(self, group: int) -> None:
         """The group's state changed."""
         self._changed[group] = None

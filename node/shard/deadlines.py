@@ -31,9 +31,8 @@ _NEAR_MS: Final = 1000
 """So far ahead what is due is looked up at most, ..."""
 _NEAR_PIECES: Final = 2
 """...so many pieces of it at most, ..."""
-_OFFSET_BITS: Final = 40
-"""...and if all of its offsets are within that."""
-_OFFSET: Final = (1 << _OFFSET_BITS) - 1
+_MOST_OFFSET_BITS: Final = 40
+"""...and if all of its offsets are within that. Mostly far fewer bits do: such numbers are sooner put in order."""
 _NONE: Final = -1
 
 
@@ -62,15 +61,16 @@ def _packed(numbers: list[int], least: int, most: int) -> "array[int]":
 class DeadlineRun:
     """Keys in order, of which those before ``head`` have left."""
 
-    __slots__ = ("_first_ms", "_first_offset", "_offsets", "_times", "head")
+    __slots__ = ("_first_ms", "_first_offset", "_last_offset", "_offsets", "_times", "head")
 
     def __init__(self, deadlines_ms: list[int], offsets: list[int]) -> None:
         """At least one, in order."""
         self.head = 0
         self._first_ms = deadlines_ms[0]
         self._first_offset = min(offsets)
+        self._last_offset = max(offsets)
         self._times = _packed(deadlines_ms, self._first_ms, deadlines_ms[-1])
-        self._offsets = _packed(offsets, self._first_offset, max(offsets))
+        self._offsets = _packed(offsets, self._first_offset, self._last_offset)
 
     def count(self) -> int:
         """How many are there."""
@@ -117,16 +117,15 @@ class DeadlineRun:
 
     def reach(self) -> tuple[int, int]:
         """No offset is below the first of these, and none above the second."""
-        first = self._first_offset
-        return first, first + (1 << 8 * self._offsets.itemsize) - 1
+        return self._first_offset, self._last_offset
 
-    def near(self, count: int, from_ms: int, from_offset: int, found: list[int]) -> None:
+    def near(self, count: int, from_ms: int, from_offset: int, offset_bits: int, found: list[int]) -> None:
         """The first so many of those that are there are added to these: how much each deadline is above the one, and
-        behind that its offset above the other."""
+        behind that, in so many bits, its offset above the other."""
         start, stop = self.head, self.head + count
-        base = (self._first_ms - from_ms << _OFFSET_BITS) + self._first_offset - from_offset
+        base = (self._first_ms - from_ms << offset_bits) + self._first_offset - from_offset
         found += [
-            base + (above_ms << _OFFSET_BITS) + above
+            base + (above_ms << offset_bits) + above
             for above_ms, above in zip(self._times[start:stop], self._offsets[start:stop], strict=True)
         ]
 
@@ -142,6 +141,7 @@ class DeadlineRun:
         """As it is now, whatever becomes of this one."""
         copied = DeadlineRun([0], [0])
         copied._first_ms, copied._first_offset = self._first_ms, self._first_offset
+        copied._last_offset = self._last_offset
         copied._times, copied._offsets = self._times[self.head :], self._offsets[self.head :]
         return copied
 
@@ -204,6 +204,21 @@ class Taken:
     def count(self) -> int:
         """How many they are."""
         return self.stop - self.start + len(self.others)
+
+    def columns(self) -> tuple[list[int], list[int]]:
+        """The deadlines and the offsets of all of them, in order; in lists that are the caller's."""
+        near = self.near
+        deadlines_ms: list[int] = []
+        offsets: list[int] = []
+        start = self.start
+        for number, key in enumerate(self.others):
+            stop = self.before[number]
+            deadlines_ms += near.deadlines_ms[start:stop]
+            offsets += near.offsets[start:stop]
+            deadlines_ms.append(deadline_of(key))
+            offsets.append(offset_of(key))
+            start = stop
+        return deadlines_ms + near.deadlines_ms[start : self.stop], offsets + near.offsets[start : self.stop]
 
     def in_order(self) -> list[int]:
         """The keys of all of them."""
@@ -378,14 +393,16 @@ class Deadlines:
             first, last = run.reach()
             from_offset = min(from_offset, first)
             to_offset = max(to_offset, last)
-        if to_offset - from_offset > _OFFSET:
+        offset_bits = (to_offset - from_offset).bit_length()
+        if offset_bits > _MOST_OFFSET_BITS:
             return False
         found: list[int] = []
         for run in runs:
-            run.near(run.due(until_ms), from_ms, from_offset, found)
+            run.near(run.due(until_ms), from_ms, from_offset, offset_bits, found)
         found.sort()
+        above = (1 << offset_bits) - 1
         self._near = Near(
-            [from_ms + (each >> _OFFSET_BITS) for each in found], [from_offset + (each & _OFFSET) for each in found],
+            [from_ms + (each >> offset_bits) for each in found], [from_offset + (each & above) for each in found],
             until_ms,
         )
         return True

@@ -43,6 +43,21 @@ class Leavers:
         place = bisect_left(places, above)
         return place if place < len(places) and places[place] == above else GONE
 
+    def leave(self, offsets: list[int]) -> int:
+        """Those with these offsets, all of them there and in order, leave: how long their bodies are together."""
+        first, above, lengths = self._first, self._above, self._lengths
+        if above is None:
+            places = [offset - first for offset in offsets]
+        else:
+            places = []
+            place = 0
+            for offset in offsets:
+                place = bisect_left(above, offset - first, place)
+                places.append(place)
+        self.places += places
+        body_bytes = self._body_length * len(places)
+        return body_bytes if lengths is None else body_bytes + sum([lengths[place] for place in places])
+
     def body_length_at(self, place: int) -> int:
         """How long the body of the message in this place is."""
         lengths = self._lengths

@@ -388,12 +388,7 @@ class Packed:
     def leave_at(self, offset: int, is_there: bool, departed: list[tuple[int, int]]) -> int:
         """The message with this offset in its stream leaves: how long its body is, GONE if it is not there.
         ``is_there``: it is. Which entries those that leave stand in is told to ``departed`` later (`count_off`)."""
-        leavers = self._leavers
-        if leavers is None:
-            columns = self.columns
-            leavers = self._leavers = Leavers(
-                raw_column(columns[STREAM_OFFSET], self.size), raw_column(columns[BODY_LENGTH], self.size), departed
-            )
+        leavers = self._leavers_for(departed)
         place = leavers.place_of(offset)
         if not is_there and (place == GONE or not self.has(place)):
             return GONE
@@ -404,6 +399,24 @@ class Packed:
         if len(leavers.places) * _NOTED_TOGETHER >= self.size:
             self.count_off()
         return body_length
+
+    def leave_together(self, offsets: list[int], departed: list[tuple[int, int]]) -> int:
+        """The same of messages that are all there, by their offsets in order: how long their bodies are together."""
+        leavers = self._leavers_for(departed)
+        body_bytes = leavers.leave(offsets)
+        self.count -= len(offsets)
+        self._with_ttl = -1
+        if len(leavers.places) * _NOTED_TOGETHER >= self.size:
+            self.count_off()
+        return body_bytes
+
+    def _leavers_for(self, departed: list[tuple[int, int]]) -> Leavers:
+        leavers = self._leavers
+        if leavers is None:
+            columns, size = self.columns, self.size
+            offsets, body_lengths = raw_column(columns[STREAM_OFFSET], size), raw_column(columns[BODY_LENGTH], size)
+            leavers = self._leavers = Leavers(offsets, body_lengths, departed)
+        return leavers
 
     def count_off(self) -> None:
         """In which entries those stand that have left by their offsets, and how many, is told now."""

@@ -53,27 +53,15 @@ def _expire_late(state: State, queue: Queue, stream: Stream) -> None:
 def _expire_together(state: State, queue: Queue, stream: Stream, late: Taken) -> None:
     """The same where there are no keys, so that nothing is to be known of any message but what it holds."""
     leaving = stream.leaving(queue.ready)
-    near = late.near
-    are_there = not stream.outdated
-    deadlines_ms: list[int] = []
-    start = late.start
-    for number in range(len(late.others) + 1):
-        stop = late.before[number] if number < len(late.others) else late.stop
-        gone = set(leaving.leave_all(near.offsets, start, stop, are_there))
-        if gone:
-            deadlines_ms += [near.deadlines_ms[place] for place in range(start, stop) if place not in gone]
-        else:
-            deadlines_ms += near.deadlines_ms[start:stop]
-        start = stop
-        if number < len(late.others):
-            key = late.others[number]
-            if leaving.leave(offset_of(key), are_there):
-                deadlines_ms.append(deadline_of(key))
+    deadlines_ms, offsets = late.columns()
+    gone = set(leaving.leave_together(offsets, are_there=not stream.outdated))
+    if gone:
+        deadlines_ms = [deadlines_ms[place] for place in range(len(offsets)) if offsets[place] not in gone]
+        stream.outdated -= len(gone)
     queue.ready_bytes -= leaving.body_bytes
+    queue.expired += len(deadlines_ms)
     state.release_departed(stream.departed)
     state.expiry_lag.observe_all(state.time_ms, deadlines_ms)
-    queue.expired += len(deadlines_ms)
-    stream.outdated -= late.count() - len(deadlines_ms)
 
 
 def _expire_old(state: State, queue: Queue, stream: Stream, age_ms: int) -> None:

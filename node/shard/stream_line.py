@@ -6,7 +6,7 @@ what one that leaves costs does not depend on how many there are, and what is le
 before.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from typing import Final
 
 from mayfly.node.shard.leavers import GONE
@@ -211,9 +211,44 @@ class Leaving:
         self._pieces = [_piece(line, number) for number in range(len(line.packed))]
         self._lasts = [piece.last(STREAM_OFFSET) for piece in self._pieces]
 
-    def leave_all(self, offsets: list[int], start: int, stop: int, are_there: bool) -> list[int]:
-        """Those with the offsets in these places leave; the places of those that are not there."""
-        return [place for place in range(start, stop) if not self.leave(offsets[place], are_there)]
+    def leave_together(self, offsets: list[int], are_there: bool) -> list[int]:
+        """Those with these offsets, which are all different, leave in this order; those that were not there.
+        ``are_there``: all are."""
+        line = self._line
+        if not are_there or not self._lasts:
+            return [offset for offset in offsets if not self.leave(offset, are_there)]
+        # Of most pieces it does not matter who of them comes first, and each is asked once for all of its messages.
+        ordered = sorted(offsets)
+        start = bisect_right(ordered, line.items[-1].stream_offset)
+        if start >= len(line.items) - line.head:
+            # The first piece is unpacked meanwhile.
+            return [offset for offset in offsets if not self.leave(offset, are_there)]
+        stop = bisect_right(ordered, self._lasts[-1])
+        small = line.piece // _SMALL_PARTS
+        apart = set(ordered[:start])
+        apart.update(ordered[stop:])
+        number = 0
+        at = start
+        while at < stop:
+            number = bisect_left(self._lasts, ordered[at], number)
+            piece = self._pieces[number]
+            if piece.has_left:
+                self._look()
+                continue
+            end = bisect_right(ordered, self._lasts[number], at, stop)
+            left = piece.count - (end - at)
+            if left <= small or 2 * left <= piece.size:
+                apart.update(ordered[at:end])
+            else:
+                self.body_bytes += piece.leave_together(ordered[at:end], self._departed)
+                self._unpacked.forget(piece)
+                line.packed_count -= end - at
+            at = end
+        if apart:
+            for offset in offsets:
+                if offset in apart:
+                    self.leave(offset, is_there=True)
+        return []
 
     def leave(self, offset: int, is_there: bool) -> bool:
         """The one with this offset leaves; whether it was there. ``is_there``: it is."""

@@ -206,6 +206,9 @@ class _Nobody:
     def group_session_lost(self, group: int) -> None:
         """See `GroupEvents`."""
 
+    def group_proposes(self, group: int) -> None:
+        """See `GroupEvents`."""
+
     def group_applied(self, group: int) -> None:
         """See `GroupEvents`."""
 

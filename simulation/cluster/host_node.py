@@ -316,6 +316,9 @@ class HostNode:
             self.rebuilding.remove(group)
         self._world.count("given up")
 
+    def group_proposes(self, group: int) -> None:
+        """This node gives nothing of its own."""
+
     def group_applied(self, group: int) -> None:
         """Follow the members that the catalog has; older ones than were known before are passed over."""
         if group in self.rebuilding and self.host.groups[group].rebuild is None:

@@ -256,6 +256,9 @@ class Node:
     def group_session_lost(self, group: int) -> None:
         self.sessions_lost += 1
 
+    def group_proposes(self, group: int) -> None:
+        pass
+
     def group_applied(self, group: int) -> None:
         pass
 

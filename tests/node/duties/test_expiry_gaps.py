@@ -22,6 +22,10 @@ class Leader:
         self.group = Led()
         self.index = 0
         self.now_ms = 1_000
+        self.entries = 0
+        """Those of the shard's leader, and those that others ask for."""
+        self.joining: list[bytes] | None = None
+        """What the leader gives while an entry is made."""
         self.expired = 0
         """Entries that have something expire."""
         group, port = cast(Any, self.group), cast(Any, Port(CountingCatalog()))
@@ -31,6 +35,10 @@ class Leader:
 
     def give(self, command: bytes) -> None:
         self.expired += command == commands.encode_expire_due()
+        if self.joining is not None:
+            self.joining.append(command)
+            return
+        self.entries += 1
         self.apply(command)
 
     def apply(self, command: bytes) -> None:
@@ -52,8 +60,12 @@ class Leader:
         self.shard.finish()
 
     def ask(self) -> None:
-        """Somebody has another entry applied, which touches nothing."""
-        self.apply(b"")
+        """Somebody has another entry made and applied, which touches nothing."""
+        self.entries += 1
+        self.joining = []
+        self.duties.join_entry(self.now_ms)
+        command, self.joining = b"".join(self.joining), None
+        self.apply(command)
         self.duties.advance(self.now_ms)
 
     def left(self) -> int:
@@ -64,7 +76,7 @@ class Leader:
 
 @UNCOMPILED
 def test_who_asks_often_has_no_more_entries_expire() -> None:
-    """T7: however often, at most a few times a tick; and nothing stays longer than a tick."""
+    """T7: however often, at most a few times a tick, and in none of its own; and nothing stays longer than a tick."""
     leader = Leader()
     leader.publish([1_000 + 10 * number for number in range(100)])
     for _ in range(2_000):
@@ -76,6 +88,24 @@ def test_who_asks_often_has_no_more_entries_expire() -> None:
         assert leader.left() <= 100 - overdue
     assert leader.left() == 0
     assert 8 <= leader.expired <= 15
+    assert leader.entries == 2_000
+
+
+@UNCOMPILED
+def test_what_is_due_between_entries_of_others_has_one_of_its_own() -> None:
+    """T7: others may have no entry made for a while."""
+    leader = Leader()
+    leader.publish([1_000 + 10 * number for number in range(100)])
+    for _ in range(2_200):
+        leader.now_ms += 1
+        if leader.now_ms % 650 == 0:
+            leader.ask()
+        if leader.now_ms % 50 == 0:
+            leader.duties.tick(leader.now_ms)
+        overdue = min(100, max(0, (leader.now_ms - 2_000 - EXPIRY_TICK_MS) // 10))
+        assert leader.left() <= 100 - overdue
+    assert leader.left() == 0
+    assert leader.entries > 3
 
 
 @UNCOMPILED

@@ -208,6 +208,9 @@ class _Nobody:
     def group_session_lost(self, group: int) -> None:
         self.lost += 1
 
+    def group_proposes(self, group: int) -> None:
+        pass
+
     def group_applied(self, group: int) -> None:
         pass
 

@@ -217,7 +217,8 @@ def test_c1_what_leaves_together_leaves_as_one_by_one(
             offsets = there[start : start + some]
         else:
             offsets = chance.sample(there, some)
-        offsets += [offset for offset in chance.sample(range(most), min(5, most)) if offset not in offsets]
+        if chance.random() < 0.5:
+            offsets += [offset for offset in chance.sample(range(most), min(5, most)) if offset not in offsets]
         chance.shuffle(offsets)
         if together.packed:
             piece_read = together.packed[0]
@@ -225,8 +226,8 @@ def test_c1_what_leaves_together_leaves_as_one_by_one(
             unpacked.of(piece_read)
         leaving.begin()
         gone = [remove(alone, unpacked_alone, offset) for offset in offsets]
-        have_left = [leaving.leave(offset, is_there=chance.random() < 0.5 and offset in there) for offset in offsets]
-        assert have_left == [each is not None for each in gone]
+        missing = leaving.leave_together(offsets, are_there=None not in gone)
+        assert missing == [offset for offset, message in zip(offsets, gone, strict=True) if message is None]
         assert leaving.body_bytes == sum(each.body_length for each in gone if each is not None)
         assert together.count() == alone.count()
         indexes += [each.index for each in gone if each is not None]
@@ -263,9 +264,12 @@ def test_c1_what_leaves_together_leaves_as_one_by_one_whatever_happens_between(
             assert isinstance(piece_read, Packed)
             unpacked.of(piece_read)
         leaving.begin()
-        left = [leaving.leave(offset, is_there=False) for offset in some]
+        there = {each.stream_offset for each in alone.live()}
+        if chance.random() < 0.7:
+            some = [offset for offset in some if offset in there]
+        missing = leaving.leave_together(some, are_there=there.issuperset(some))
         gone = [remove(alone, unpacked_alone, offset) for offset in some]
-        assert left == [each is not None for each in gone]
+        assert missing == [offset for offset, message in zip(some, gone, strict=True) if message is None]
         assert leaving.body_bytes == sum(each.body_length for each in gone if each is not None)
         indexes += [each.index for each in gone if each is not None]
         for offset in chance.sample(range(most), min(7, most)):
