@@ -69,3 +69,10 @@ async def status_of(call: grpc.aio.StreamUnaryCall) -> tuple[grpc.StatusCode, st
     """Code and text with which a call ended."""
     code = await call.code()
     return code, await call.details() or code.name
+
+
+async def give_up(call: grpc.aio.StreamUnaryCall) -> None:
+    """End a call, if it has not ended. One that is cancelled and the error that says so hold each other in gRPC, until
+    somebody takes the error."""
+    call.cancel()
+    await asyncio.gather(call, return_exceptions=True)

@@ -19,7 +19,7 @@ from mayfly.cluster.transport.admission import FINAL_REFUSALS
 from mayfly.cluster.transport.checksum import checksum_of
 from mayfly.cluster.transport.cluster_secret import ProvenSecret
 from mayfly.cluster.transport.counters import PeerCounters
-from mayfly.cluster.transport.dialing import Dialer, status_of
+from mayfly.cluster.transport.dialing import Dialer, give_up, status_of
 from mayfly.cluster.transport.frame_stream import FrameSender, host_of
 from mayfly.cluster.transport.pace import BytePace
 from mayfly.cluster.transport.peer_events import PeerEvents, tell
@@ -152,6 +152,14 @@ class PeerLink:
         hello = codec.encode_hello(self._dialer.hello)
         call: grpc.aio.StreamUnaryCall = channel.stream_unary(options.EXCHANGE)(metadata=checksum_of(hello))
         try:
+            return await self._exchange(call, hello, proven)
+        finally:
+            await give_up(call)
+
+    async def _exchange(
+        self, call: grpc.aio.StreamUnaryCall, hello: bytes, proven: ProvenSecret | None
+    ) -> tuple[grpc.StatusCode, str]:
+        try:
             async with asyncio.timeout(limits.CONNECT_TIMEOUT_MS / 1000):
                 await call.write(hello)
                 answer = tuple(await call.initial_metadata())
@@ -265,6 +273,9 @@ class PeerLink:
         self._events = PeerEvents()
         self._task.cancel()
         await asyncio.gather(self._task, self._snapshots.stop(), return_exceptions=True)
+        # It holds the error that has ended it, that one the frames which it came through, and they this link.
+        del self._task
+        self.send_queue.let_go()
 
     def _send_snapshot(self, group: int, message: RaftMessage) -> None:
         if message.snapshot is None or not self.up:

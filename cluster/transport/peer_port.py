@@ -236,10 +236,10 @@ class PortConnection(asyncio.Protocol):
                 self._port.gone(self)
 
     def _went_inside(self, inside: "_Inside") -> None:
-        self._inside = inside
         if self._ended:
             inside.abort()
             return
+        self._inside = inside
         inside.send(self._first)
         self._first = b""
         self.take_more()
@@ -318,8 +318,10 @@ class PortConnection(asyncio.Protocol):
         self._ended = True
         self._timer.cancel()
         self._port.gone(self)
-        if self._inside is not None:
-            self._inside.close()
+        # Each half knows the other: what has ended would wait for the collector.
+        inside, self._inside = self._inside, None
+        if inside is not None:
+            inside.close()
 
 
 class _Inside(asyncio.Protocol):

@@ -100,6 +100,10 @@ class SendQueue:
         self._waiting.clear()
         self.unordered.clear()
 
+    def let_go(self) -> None:
+        """Nothing is sent any more: who takes snapshots is not held."""
+        self._send_snapshot = _no_snapshot
+
     @property
     def waiting_bytes(self) -> int:
         """About how much waits to be sent."""
@@ -153,3 +157,7 @@ class SendQueue:
         self._counters.frames_sent += 1
         self._counters.bytes_sent += size_bytes
         stream.send(pieces, size_bytes)
+
+
+def _no_snapshot(group: int, message: RaftMessage) -> None:
+    pass

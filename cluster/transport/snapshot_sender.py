@@ -15,7 +15,7 @@ from mayfly.cluster.raft import RaftMessage, Snapshot
 from mayfly.cluster.transport import codec, options
 from mayfly.cluster.transport.checksum import checksum_of
 from mayfly.cluster.transport.counters import PeerCounters
-from mayfly.cluster.transport.dialing import Dialer, status_of
+from mayfly.cluster.transport.dialing import Dialer, give_up, status_of
 from mayfly.cluster.transport.pace import BytePace
 from mayfly.cluster.transport.peer_events import tell
 from mayfly.cluster.transport.peer_text import printable
@@ -111,7 +111,6 @@ class SnapshotSender:
                 return (await status_of(call))[1]
             offset = _offset_in(answer, source.total_bytes)
             if offset is None:
-                call.cancel()
                 return "the peer has more of it than there is"
             if offset:
                 self._counters.snapshots_resumed += 1
@@ -121,13 +120,13 @@ class SnapshotSender:
             # The peer compares all of it with the digest, which takes its time.
             await call
         except TimeoutError:
-            call.cancel()
             return f"no progress for {limits.SNAPSHOT_STALL_SECONDS} s"
         except LogError as error:
-            call.cancel()
             return str(error)
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
             return (await status_of(call))[1] or "the stream broke"
+        finally:
+            await give_up(call)
         return ""
 
     async def _send_pieces(self, call: grpc.aio.StreamUnaryCall, source: OutgoingSnapshot, offset: int) -> None:
