@@ -1,10 +1,10 @@
 """Messages that leave a piece by their offsets, the later ones before the earlier ones: noted, and counted off, many at
 once. HOT.
 
-Each of many pieces of a stream has a few messages whose time is up in any tick. To clear their bytes and to count off
-their log entries then would take longer than all else. How many are there, and how long their bodies are, is right at
-once. The rest is of this replica: a piece says who is there when it is asked, and entries are let go of a little later
-than they could be.
+Each of many pieces of a stream has a few messages whose time is up in any tick. To look for each, to clear its byte and
+to count off its log entry then would take longer than all else. How many are there, and how long their bodies are, is
+right at once. The rest is of this replica: a piece says who is there when it is asked, and entries are let go of a
+little later than they could be.
 """
 
 from array import array
@@ -16,65 +16,82 @@ GONE: Final = -1
 
 
 class Leavers:
-    """Those of one piece, in the order in which they left. ``places``: where they stand, of which the first ``noted``
-    are known to the piece itself."""
+    """Those of one piece: the ``offsets`` of which nobody has asked yet where they stand, and the ``places`` of the
+    others, of which the first ``noted`` are known to the piece itself."""
 
-    __slots__ = ("_above", "_body_length", "_departed", "_first", "_lengths", "noted", "places")
+    __slots__ = ("_above", "_body_length", "_departed", "_first", "_lengths", "_size", "noted", "offsets", "places")
 
     def __init__(
-        self, offsets: "tuple[int, array[int] | None]", body_lengths: "tuple[int, array[int] | None]",
+        self, size: int, offsets: "tuple[int, array[int] | None]", body_lengths: "tuple[int, array[int] | None]",
         departed: list[tuple[int, int]],
     ) -> None:
-        """What the piece has: the least, and how much each is above it, if they are not all the same."""
+        """What the piece has, so many: the least, and how much each is above it, if they are not all the same."""
+        self._size = size
         self._first, above = offsets
         # Without a gap an offset says the place.
-        self._above = None if above is not None and above[-1] == len(above) - 1 else above or array("B", b"\0")
+        self._above = None if above is None or above[size - 1] == size - 1 else above
         self._body_length, self._lengths = body_lengths
         self._departed = departed
+        self.offsets: list[int] = []
         self.places: list[int] = []
         self.noted = 0
 
+    def count(self) -> int:
+        """How many they are."""
+        return len(self.offsets) + len(self.places)
+
     def place_of(self, offset: int) -> int:
-        """Where the message with this offset stands, of a piece that reaches to it; GONE if there is none."""
+        """Where the message with this offset stands; GONE if there is none."""
         above = offset - self._first
+        if above < 0:
+            return GONE
         places = self._above
-        if places is None or above < 0:
-            return above if above >= 0 else GONE
+        if places is None:
+            return above if above < self._size else GONE
         place = bisect_left(places, above)
-        return place if place < len(places) and places[place] == above else GONE
+        return place if place < self._size and places[place] == above else GONE
 
     def leave(self, offsets: list[int]) -> int:
-        """Those with these offsets, all of them there and in order, leave: how long their bodies are together."""
-        first, above, lengths = self._first, self._above, self._lengths
-        if above is None:
-            places = [offset - first for offset in offsets]
-        else:
-            places = []
-            place = 0
-            for offset in offsets:
-                place = bisect_left(above, offset - first, place)
-                places.append(place)
-        self.places += places
-        body_bytes = self._body_length * len(places)
-        return body_bytes if lengths is None else body_bytes + sum([lengths[place] for place in places])
-
-    def body_length_at(self, place: int) -> int:
-        """How long the body of the message in this place is."""
+        """Those with these offsets leave, all of which are there: how long their bodies are together."""
+        self.offsets += offsets
         lengths = self._lengths
-        return self._body_length if lengths is None else self._body_length + lengths[place]
+        if lengths is None:
+            return self._body_length * len(offsets)
+        before = len(self.places)
+        self.find()
+        return self._body_length * len(offsets) + sum([lengths[place] for place in self.places[before:]])
+
+    def find(self) -> None:
+        """Know the places of all."""
+        offsets, first, places = self.offsets, self._first, self._above
+        if not offsets:
+            return
+        self.offsets = []
+        if places is None:
+            self.places += [offset - first for offset in offsets]
+            return
+        offsets.sort()
+        # From one offset to the next there are no more places than numbers.
+        place = 0
+        before = first
+        for offset in offsets:
+            place = bisect_left(places, offset - first, place, min(self._size, place + offset - before + 1))
+            self.places.append(place)
+            before = offset
 
     def depart(self, indexes: "tuple[int, array[int] | None]") -> None:
         """Tell in which entries all of them stand, and how many one after the other in each."""
         least, above = indexes
-        if not self.places:
+        places = self.places
+        if not places:
             return
         if above is None:
-            self._departed.append((least, len(self.places)))
+            self._departed.append((least, len(places)))
             return
-        self.places.sort()
-        last = above[self.places[0]]
+        places.sort()
+        last = above[places[0]]
         run = 0
-        for place in self.places:
+        for place in places:
             each = above[place]
             if each != last:
                 self._departed.append((least + last, run))

@@ -10,6 +10,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterable
 from itertools import accumulate, compress, repeat
+from operator import itemgetter
 from typing import Final
 
 from mayfly.node.shard.dialect import queue_ttl_of
@@ -94,10 +95,10 @@ def _column_above(numbers: list[int], base: int) -> object:
     return struct.pack(f"<qB{len(above)}{_TYPES[width]}", base + least, width, *above)
 
 
-def _column_of_some(column: object, size: int, there: bytearray) -> object:
-    """Of ``size`` numbers of a ``pack_column``, those in the places with a 1, at least one, as a ``pack_column``."""
+def _column_of_some(column: object, size: int, some: "itemgetter[tuple[int, ...]]") -> object:
+    """Of ``size`` numbers of a ``pack_column``, some, at least two, as a ``pack_column``."""
     base, above = raw_column(column, size)
-    return column if above is None else _column_above(list(compress(above, there)), base)
+    return column if above is None else _column_above(list(some(above)), base)
 
 
 def check_column(column: object, count: int) -> None:
@@ -243,6 +244,7 @@ class Packed:
         return self._there
 
     def _note(self, leavers: Leavers) -> None:
+        leavers.find()
         if leavers.noted < len(leavers.places):
             self._leave(leavers.places[leavers.noted :])
             leavers.noted = len(leavers.places)
@@ -388,25 +390,19 @@ class Packed:
     def leave_at(self, offset: int, is_there: bool, departed: list[tuple[int, int]]) -> int:
         """The message with this offset in its stream leaves: how long its body is, GONE if it is not there.
         ``is_there``: it is. Which entries those that leave stand in is told to ``departed`` later (`count_off`)."""
-        leavers = self._leavers_for(departed)
-        place = leavers.place_of(offset)
-        if not is_there and (place == GONE or not self.has(place)):
-            return GONE
-        leavers.places.append(place)
-        self.count -= 1
-        self._with_ttl = -1
-        body_length = leavers.body_length_at(place)
-        if len(leavers.places) * _NOTED_TOGETHER >= self.size:
-            self.count_off()
-        return body_length
+        if not is_there:
+            place = self._leavers_for(departed).place_of(offset)
+            if place == GONE or not self.has(place):
+                return GONE
+        return self.leave_together([offset], departed)
 
     def leave_together(self, offsets: list[int], departed: list[tuple[int, int]]) -> int:
-        """The same of messages that are all there, by their offsets in order: how long their bodies are together."""
+        """The same of messages that are all there: how long their bodies are together."""
         leavers = self._leavers_for(departed)
         body_bytes = leavers.leave(offsets)
         self.count -= len(offsets)
         self._with_ttl = -1
-        if len(leavers.places) * _NOTED_TOGETHER >= self.size:
+        if leavers.count() * _NOTED_TOGETHER >= self.size:
             self.count_off()
         return body_bytes
 
@@ -415,7 +411,7 @@ class Packed:
         if leavers is None:
             columns, size = self.columns, self.size
             offsets, body_lengths = raw_column(columns[STREAM_OFFSET], size), raw_column(columns[BODY_LENGTH], size)
-            leavers = self._leavers = Leavers(offsets, body_lengths, departed)
+            leavers = self._leavers = Leavers(size, offsets, body_lengths, departed)
         return leavers
 
     def count_off(self) -> None:
@@ -444,16 +440,22 @@ class Packed:
         if there is None:
             return self
         size = self.size
-        columns = [_column_of_some(column, size, there) for column in self.columns]
+        places = list(compress(range(size), there))
+        if len(places) == 1:
+            columns: list[object] = [number_in(column, places[0]) for column in self.columns]
+        else:
+            # By their places: sooner than to ask of each of them whether it is there.
+            some = itemgetter(*places)
+            columns = [_column_of_some(column, size, some) for column in self.columns]
         smaller = Packed(self.count, columns, self.queue_ttl_ms)
         if self.order:
             smaller._order_from_ms = self._order_from_ms
-            places = list(accumulate(there, initial=0))
+            before = list(accumulate(there, initial=0))
             bits, smaller_bits = self._place_bits, _bits_for(self.count)
             mask = (1 << bits) - 1
             smaller._place_bits = smaller_bits
             smaller.order = _packed_order(
-                [each >> bits << smaller_bits | places[each & mask] for each in self.order[self._due :]]
+                [each >> bits << smaller_bits | before[each & mask] for each in self.order[self._due :]]
             )
         return smaller
 
