@@ -10,9 +10,10 @@ from mayfly.node.amqp.content import Content
 from mayfly.node.broker.channel import Channel
 from mayfly.node.broker.client import ConnectionHost
 from mayfly.node.broker.client_socket import ClientSocket
-from mayfly.node.broker.cluster_facade import ClusterFacade
+from mayfly.node.broker.cluster_facade import ClusterFacade, UnreadableMessage
 from mayfly.node.broker.connection import ClientConnection
 from mayfly.node.broker.consumer_windows import ConsumerWindows
+from mayfly.node.broker.consumers import Consumer
 from mayfly.node.broker.large_publishes import LargePublishes
 from mayfly.node.broker.login import NodeLogins
 from mayfly.node.broker.made_in_alarm import MadeInAlarm
@@ -171,12 +172,7 @@ class Broker:
                 consumer = consumers.get(effect.consumer_id)
                 if consumer is None:
                     continue
-                try:
-                    consumer.deliver(effect.first_delivery_id, effect.messages)
-                except Exception:
-                    # One unreadable message must not stop the deliveries of others.
-                    logger.exception("delivery to %s failed", consumer.channel.client.name)
-                    consumer.channel.client.fail(AmqpError(541, "a message cannot be read"), 0, 0)
+                self._deliver(consumer, effect)
             elif isinstance(effect, ConsumerCancelled):
                 consumer = consumers.get(effect.consumer_id)
                 if consumer is not None:
@@ -191,6 +187,19 @@ class Broker:
                     detach = encode_detach(effect.queue_id, effect.consumer_id, KEPT)
                     consumer.handle.submit(detach, None)
                     consumer.channel.consumer_lost(consumer.tag, consumer.holder)
+
+    def _deliver(self, consumer: Consumer, deliver: Deliver) -> None:
+        """One unreadable message does not stop the deliveries of others."""
+        client = consumer.channel.client
+        try:
+            consumer.deliver(deliver.first_delivery_id, deliver.messages)
+            return
+        except UnreadableMessage as error:
+            # No defect.
+            logger.error("delivery to %s failed: %s", client.name, error)
+        except Exception:
+            logger.exception("delivery to %s failed", client.name)
+        client.fail(AmqpError(541, "a message cannot be read"), 0, 0)
 
     def reply_came(self, key: str, content: Content) -> None:
         """See `ClusterEvents.reply_came`."""

@@ -50,6 +50,10 @@ OnDone = Callable[[object], None]
 """Called once with the command's result, or with SESSION_LOST."""
 
 
+class UnreadableMessage(Exception):
+    """What the log has of a live message is damaged, or gone. Whoever reads the log stops the node for that."""
+
+
 class ShardHandle(Protocol):
     """One shard as this node sees it: its own replica, and a sequenced way in."""
 
@@ -98,7 +102,7 @@ class ShardHandle(Protocol):
 
         Must answer during `shard_effects` and during `done` for every message they
         mention; afterwards only while the message lives.  Raises LookupError, or
-        the log's error for a damaged entry.
+        UnreadableMessage.
         """
         ...
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any, Final
 
-from mayfly.node.broker.cluster_facade import SESSION_LOST, ClusterFacade, OnDone, SessionLost
+from mayfly.node.broker.cluster_facade import SESSION_LOST, ClusterFacade, OnDone, SessionLost, UnreadableMessage
 from mayfly.node.catalog import Refusal
 
 logger = logging.getLogger(__name__)
@@ -214,6 +214,10 @@ class Operation:
         except AmqpError as error:
             self.over = True
             self._failed(error)
+        except UnreadableMessage as error:
+            logger.error("an operation failed: %s", error)
+            self.over = True
+            self._failed(AmqpError(541, "a message cannot be read"))
         except Exception:
             # A defect of ours must not end the node: the client is told, the log has the trace.
             logger.exception("an operation failed")

@@ -40,7 +40,7 @@ LEASES_PER_ENTRY: Final = 1_000
 _GAP_PERCENT: Final = 80
 """So much of the expiry tick is between two times at which something was due, so that what is due in between has gone
 within one, committed and told (RULES T7). What is due after a quiet while goes at the next tick of the node."""
-_BUSY_PERCENT: Final = 40
+_BUSY_PERCENT: Final = 50
 """So much of it is between two such times while others have entries made. What is due goes with one of those, at its
 end: an entry of its own would take longer than all that expires."""
 

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 
 from mayfly.cluster.host.host import Host
-from mayfly.node.broker.cluster_facade import OnDone
+from mayfly.cluster.log.batch import LogError
+from mayfly.node.broker.cluster_facade import OnDone, UnreadableMessage
 from mayfly.node.shard import commands
 from mayfly.node.shard.message import Message
 from mayfly.node.shard.shard import Shard
@@ -68,11 +69,17 @@ class ReplicatedShard:
         if session.is_fed:
             return session.payload(message.index), message.offset
         log = self._host.groups[self.shard_id].log
-        return log.containing(message.index, message.offset, message.content_length)
+        try:
+            return log.containing(message.index, message.offset, message.content_length)
+        except LogError as error:
+            raise UnreadableMessage(str(error)) from error
 
     def views(self, message: Message) -> list[memoryview]:
         """See `ShardHandle.views`."""
         start, length = message.offset, message.content_length
         if self._session.is_fed:
             return [memoryview(self._session.payload(message.index))[start : start + length]]
-        return self._host.groups[self.shard_id].log.views(message.index, start, length)
+        try:
+            return self._host.groups[self.shard_id].log.views(message.index, start, length)
+        except LogError as error:
+            raise UnreadableMessage(str(error)) from error

@@ -29,7 +29,7 @@ _FEW: Final = 8
 """To put less than one of so many runs in their places they are moved one by one."""
 _NEAR_MS: Final = 1000
 """So far ahead what is due is looked up at most, ..."""
-_NEAR_PIECES: Final = 2
+_NEAR_PIECES: Final = 8
 """...so many pieces of it at most, ..."""
 _MOST_OFFSET_BITS: Final = 40
 """...and if all of its offsets are within that. Mostly far fewer bits do: such numbers are sooner put in order."""

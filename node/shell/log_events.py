@@ -117,7 +117,9 @@ _EVENTS: Final = {
         "channel.consumer_timeout connection channel delivery_tag ms outcome"
     ),
     "delivery to %s failed": "channel.delivery_failed connection",
+    "delivery to %s failed: %s": "channel.delivery_unreadable connection error",
     "an operation failed": "channel.operation_failed",
+    "an operation failed: %s": "channel.operation_unreadable error",
     "the fate of a clean-up command is unknown": "channel.clean_up_unknown",
     "no connection can be accepted, tried again in %g s: %s": "listener.cannot_accept seconds error",
     "a connection came to nothing: %s": "listener.came_to_nothing error",

@@ -2,7 +2,7 @@
 
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import lmdb
@@ -203,7 +203,7 @@ def damage_the_table_of_entries(file: Path) -> None:
     file.write_bytes(octets)
 
 
-def take_all(taking: BlockingChannel, taken: list[bytes]) -> None:
+def get_all(taking: BlockingChannel, taken: list[bytes]) -> None:
     """Get messages of the queue until the connection ends."""
     while True:
         _, _, body = taking.basic_get("kept", auto_ack=False)
@@ -211,7 +211,16 @@ def take_all(taking: BlockingChannel, taken: list[bytes]) -> None:
             taken.append(body)
 
 
-def test_damage_found_while_running_is_not_delivered_stops_the_node_and_is_rebuilt(three: Nodes) -> None:
+def consume_all(taking: BlockingChannel, taken: list[bytes]) -> None:
+    """The same with a consumer."""
+    for _, _, body in taking.consume("kept"):
+        taken.append(body)
+
+
+@pytest.mark.parametrize("take_all", [get_all, consume_all])
+def test_damage_found_while_running_is_not_delivered_stops_the_node_and_is_rebuilt(
+    three: Nodes, take_all: Callable[[BlockingChannel, list[bytes]], None]
+) -> None:
     """LMDB maps the file, so what changes in it under a running node is what that node reads."""
     with channel(three, 1) as declaring:
         declaring.queue_declare("kept", durable=True)
@@ -226,7 +235,7 @@ def test_damage_found_while_running_is_not_delivered_stops_the_node_and_is_rebui
     with file.open("r+b") as handle:
         handle.seek(place)
         handle.write(b"?")
-    three.expected_errors += ["is corrupt", "an operation failed", "^Traceback", r"^ "]
+    three.expected_errors += ["is corrupt"]
     taken: list[bytes] = []
     with connect(three, 3) as client, pytest.raises(pika.exceptions.AMQPError):
         take_all(client.channel(), taken)
@@ -254,6 +263,6 @@ def test_a_log_that_cannot_be_read_under_a_running_node_ends_it_with_a_text(sing
         with file.open("r+b") as handle:
             handle.truncate(0)
         with pytest.raises(pika.exceptions.AMQPError):
-            take_all(client.channel(), [])
+            get_all(client.channel(), [])
     assert single.ends_by_itself(1) == -signal.SIGBUS
     assert "Fatal Python error: Bus error" in single.log_text(1)
