@@ -14,7 +14,7 @@ from operator import itemgetter
 from typing import Final
 
 from mayfly.node.shard.dialect import queue_ttl_of
-from mayfly.node.shard.errors import ShardError
+from mayfly.node.shard.errors import BrokenInvariant, ShardError
 from mayfly.node.shard.leavers import GONE, Leavers
 from mayfly.node.shard.message import NO_TTL, Message, deadline_ms
 
@@ -248,6 +248,9 @@ class Packed:
         if leavers.noted < len(leavers.places):
             self._leave(leavers.places[leavers.noted :])
             leavers.noted = len(leavers.places)
+            there = self._there
+            if there is None or there.count(1) != self.count:
+                raise BrokenInvariant(f"of {self.size} messages {self.count} are there, and others have left")
 
     def _leave(self, places: list[int]) -> None:
         """Those in these places are not there any more."""

@@ -234,4 +234,20 @@ STREAM_BUGS = [
         _UPSTREAM + "test_j4_a_cluster_that_the_settings_do_not_have_is_not_read",
         "assert",
     ),
+    Bug(
+        "counts off more than have left a piece",
+        "node/shard/leavers.py",
+        "                last = each\n                run = 0\n",
+        "                last = each\n",
+        "tests/node/shard/test_deadlines.py::test_c1_what_leaves_together_leaves_as_one_by_one",
+        "assert",
+    ),
+    Bug(
+        "keeps the entries of those that had left a stream when it was deleted",
+        "node/shard/queues.py",
+        "        state.release_departed(released[0].departed)\n",
+        "",
+        "tests/node/shard/test_deadlines.py::test_entries_of_a_stream_that_is_deleted_are_let_go_of",
+        "assert",
+    ),
 ]
