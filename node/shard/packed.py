@@ -46,6 +46,8 @@ _THIN: Final = 4
 """Of so many messages one is there. Packing anew takes longer than all else where they leave one by one."""
 HELD_PIECES: Final = 16
 """So many pieces, of all lines of a process together, are held as they came until another one comes (`hold`)."""
+_HALVED_TOGETHER: Final = 2
+"""A piece is packed anew when it was halved so many times: that takes longer than all else of those that leave."""
 _NOTED_TOGETHER: Final = 8
 """What leaves by its offset is noted when it is one of so many."""
 _HEAD: Final = struct.Struct("<qB")
@@ -191,11 +193,15 @@ class Packed:
     the deadlines and places of those that have a deadline, once that was asked for: the earliest first, of the same
     deadline in order, so many ms after ``_order_from_ms``, above ``_place_bits`` of the place, and from ``_due`` on
     they are there (RULES X2). ``has_left``: it is in no line any more.
+
+    When half of a stream's piece has left, it is as if those that are there were packed anew (`halve`): so it is
+    written in snapshots. It is done when half of them have left as well, or somebody looks (`settle`). ``cut``: how
+    many were there when it was packed last, or as if; ``_base`` has a 1 for each of them until it is done.
     """
 
     __slots__ = (
-        "_columns", "_due", "_first_ms", "_held", "_leavers", "_most_index", "_order_from_ms", "_place_bits", "_there",
-        "_with_ttl", "count", "has_left", "order", "queue_ttl_ms", "size",
+        "_base", "_columns", "_due", "_first_ms", "_held", "_leavers", "_most_index", "_order_from_ms", "_place_bits",
+        "_there", "_with_ttl", "count", "cut", "has_left", "order", "queue_ttl_ms", "size",
     )  # fmt: skip
 
     def __init__(
@@ -209,6 +215,8 @@ class Packed:
         self.size = size
         self._held = held
         self.count = size
+        self.cut = size
+        self._base: bytearray | None = None
         self.has_left = False
         self.order = _NO_ORDER
         self._order_from_ms = 0
@@ -273,7 +281,10 @@ class Packed:
     def copy(self) -> "Packed":
         """As it is now, whatever becomes of this one."""
         there = self.there
-        return Packed(self.size, self._columns, self.queue_ttl_ms, None if there is None else there[:], self._held)
+        copied = Packed(self.size, self._columns, self.queue_ttl_ms, None if there is None else there[:], self._held)
+        copied._base = self._base
+        copied.cut = self.cut
+        return copied
 
     def messages(self) -> list[Message]:
         """They themselves, in a list that is the caller's."""
@@ -353,7 +364,8 @@ class Packed:
         return number_base(column) <= high and low <= self._most_index
 
     def last(self, number: int) -> int:
-        """The last of what stands in one column, of all that were packed."""
+        """The last of what stands in one column, of all that were packed: of a piece that is not settled, not of those
+        that were cut alone."""
         return number_in(self.columns[number], self.size - 1)
 
     def place_from(self, offset: int) -> int:
@@ -437,20 +449,52 @@ class Packed:
         places = list(compress(range(self.size), there))
         return [places[number] for number in numbers]
 
+    def halve(self) -> None:
+        """Half of what was cut has left: of a stream's piece, the others are as if packed anew."""
+        there = self.there
+        assert there is not None
+        assert not self.order
+        self.cut = self.count
+        self._base = there[:]
+        if 2 * _HALVED_TOGETHER * self.cut <= self.size:
+            self.settle()
+
+    def is_settled(self) -> bool:
+        """Whether it is packed as it is cut."""
+        return self._base is None
+
+    def settle(self) -> None:
+        """Be packed as it is cut."""
+        base = self._base
+        if base is None:
+            return
+        # Places are others then.
+        self.count_off()
+        there = self._there
+        assert there is not None
+        self._columns = self._columns_of(base)
+        there = bytearray(compress(there, base))
+        self._there = there if 0 in there else None
+        self.size = self.cut
+        self._base = None
+        self._most_index = -1
+
+    def _columns_of(self, some: bytearray) -> list[object]:
+        """The columns of those in the places with a 1, at least one."""
+        size = self.size
+        places = list(compress(range(size), some))
+        if len(places) == 1:
+            return [number_in(column, places[0]) for column in self.columns]
+        # By their places: sooner than to ask of each of them whether it is there.
+        these = itemgetter(*places)
+        return [_column_of_some(column, size, these) for column in self.columns]
+
     def without_gaps(self) -> "Packed":
         """Those that are there, packed anew."""
         there = self.there
         if there is None:
             return self
-        size = self.size
-        places = list(compress(range(size), there))
-        if len(places) == 1:
-            columns: list[object] = [number_in(column, places[0]) for column in self.columns]
-        else:
-            # By their places: sooner than to ask of each of them whether it is there.
-            some = itemgetter(*places)
-            columns = [_column_of_some(column, size, some) for column in self.columns]
-        smaller = Packed(self.count, columns, self.queue_ttl_ms)
+        smaller = Packed(self.count, self._columns_of(there), self.queue_ttl_ms)
         if self.order:
             smaller._order_from_ms = self._order_from_ms
             before = list(accumulate(there, initial=0))

@@ -69,6 +69,8 @@ def last_enqueued_ms(line: Line) -> int:
         return line.back[-1].enqueued_ms
     if line.packed_count:
         piece = _piece(line, len(line.packed) - 1)
+        # It is part of the state, so not of those that were gone before the piece was cut.
+        piece.settle()
         return piece.last(ENQUEUED_MS)
     return line.items[-1].enqueued_ms
 
@@ -175,9 +177,8 @@ def _tidy(line: Line, unpacked: Unpacked, number: int) -> None:
     if not piece.count:
         del line.packed[number]
         piece.let_go()
-    elif 2 * piece.count <= piece.size:
-        line.packed[number] = piece.without_gaps()
-        piece.let_go()
+    elif 2 * piece.count <= piece.cut:
+        piece.halve()
         _join(line, unpacked, number)
 
 
@@ -237,7 +238,7 @@ class Leaving:
                 continue
             end = bisect_right(ordered, self._lasts[number], at, stop)
             left = piece.count - (end - at)
-            if left <= small or 2 * left <= piece.size:
+            if left <= small or 2 * left <= piece.cut:
                 apart.update(ordered[at:end])
             else:
                 self.body_bytes += piece.leave_together(ordered[at:end], self._departed)
@@ -267,12 +268,9 @@ class Leaving:
         self._unpacked.forget(piece)
         line.packed_count -= 1
         self.body_bytes += body_length
-        if 2 * piece.count <= piece.size:
+        if 2 * piece.count <= piece.cut:
             _tidy(line, self._unpacked, number)
-            if len(line.packed) == len(self._pieces):
-                self._pieces[number] = piece = _piece(line, number)
-                lasts[number] = piece.last(STREAM_OFFSET)
-            else:
+            if len(line.packed) != len(self._pieces):
                 self._look()
         return True
 

@@ -13,6 +13,7 @@ from mayfly.node.shard.retiming import Retiming
 from mayfly.node.shard.returning import ReturningMessages
 from mayfly.node.shard.snapshot.message_columns import (
     MOST_ALIKE,
+    Later,
     MessageColumns,
     MessagesReading,
     columns_at,
@@ -48,8 +49,31 @@ def _piece_row(piece: Packed | ReturningMessages, columns: MessageColumns) -> li
     if isinstance(piece, ReturningMessages):
         retiming = retiming_row(piece.retiming)
         return [0, piece.queue_ttl_ms, _WAYS[piece.way], retiming, columns.pack(piece.held())]
-    row = [piece.size, piece.queue_ttl_ms, *piece.columns[: columns.count]]
+    if piece.is_settled():
+        return _settled_row(piece, columns.count)
+    later = _PieceRow(piece, columns.count)
+    columns.later(later)
+    return later.row
+
+
+def _settled_row(piece: Packed, count: int) -> list[object]:
+    row = [piece.size, piece.queue_ttl_ms, *piece.columns[:count]]
     return row if piece.there is None else [*row, bytes(piece.there)]
+
+
+class _PieceRow(Later):
+    """A piece as it was, to be packed as it is cut, and its row."""
+
+    def __init__(self, piece: Packed, columns: int) -> None:
+        self.row: list[object] = []
+        self._piece = piece.copy()
+        self._columns = columns
+
+    def fill(self) -> int:
+        """See `Later.fill`."""
+        self._piece.settle()
+        self.row += _settled_row(self._piece, self._columns)
+        return self._piece.count
 
 
 def retiming_row(retiming: Retiming | None) -> list[int]:

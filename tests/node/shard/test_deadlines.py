@@ -179,6 +179,7 @@ def shape_of(line: Line) -> list[object]:
     shape: list[object] = [[each.stream_offset for each in line.items[line.head :]], line.packed_count]
     for piece in line.packed:
         assert isinstance(piece, Packed)
+        piece.settle()
         there = None if piece.there is None else bytes(piece.there)
         shape.append((piece.size, piece.count, there, list(piece.column(7))))
     return [*shape, [each.stream_offset for each in line.back], line.gone]

@@ -190,7 +190,8 @@ def test_what_is_left_of_a_stream_is_packed() -> None:
     assert queue.ready.packed_count == sum(piece.count for piece in queue.ready.packed)
     # A few hundred of 20 000: in pieces that are more than a message or two each.
     assert len(queue.ready.packed) <= 1 + len(left) // 8
-    assert all(isinstance(piece, Packed) and 2 * piece.count > piece.size for piece in queue.ready.packed)
+    assert all(isinstance(piece, Packed) and 2 * piece.count > piece.cut for piece in queue.ready.packed)
+    assert all(isinstance(piece, Packed) and 4 * piece.count > piece.size for piece in queue.ready.packed)
 
 
 @pytest.mark.parametrize("piece", [1, 2, 4096])
