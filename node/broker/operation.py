@@ -214,8 +214,8 @@ class Operation:
         except AmqpError as error:
             self.over = True
             self._failed(error)
-        except UnreadableMessage as error:
-            logger.error("an operation failed: %s", error)
+        except UnreadableMessage as unreadable:
+            logger.error("an operation failed: %s", unreadable)
             self.over = True
             self._failed(AmqpError(541, "a message cannot be read"))
         except Exception:

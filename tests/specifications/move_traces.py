@@ -179,8 +179,10 @@ def recorded_group(recorder: Recorder) -> type[Group]:
 
         def _install(self, snapshot: Any) -> None:
             super()._install(snapshot)
-            self.trace.has[self.node] = self._end()
+            # Both at once: it never has the one log with the members of another. What others have told before stands
+            # before them.
             self.trace.tell("apply", self.node, self.applied)
+            self.trace.has[self.node] = self._end()
 
     return RecordedGroup
 

@@ -42,7 +42,7 @@ NEEDS_TLC = pytest.mark.skipif(bool(tlc.why_not()) and not tlc.DEMANDED, reason=
     [
         (LEASES, range(1, 41), 2_000),
         (OUTBOXES, range(1, 7), 2_500),
-        (CLOCKS, range(5, 17), 30_000),
+        (CLOCKS, range(5, 18), 30_000),
         (SESSIONS, WITH_FEEDS, 40_000),
         (SESSIONS, (-1, -2, -3, -4), 1_500),
         (MOVES, (*WITH_MOVES, *SCRIPTED_MOVES), 2_000),
