@@ -27,7 +27,7 @@ def test_r5_nothing_is_delivered_on_brake_while_leaders_die_and_clocks_are_stepp
     plan += [at(1.0 + n, faults.CLOCK_STEP, 2, amount=(-1) ** n * SECOND_US) for n in range(4)]
     plan += [at(5.0, faults.CRASH, 1, 2, 3, lasts=0.2)]
     plan.sort(key=lambda fault: fault.at_us)
-    simulation = run(replace(braking(1), plan=tuple(plan)))
+    simulation = run(replace(braking(3), plan=tuple(plan)))
     assert simulation.braking is not None
     assert simulation.braking.times >= BRAKES
     terms = [group.term for program in simulation.programs() for group in program.engine.host.groups.values()]
