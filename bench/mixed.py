@@ -30,6 +30,7 @@ from bench.load_generator import LoadGenerator
 from bench.machine import describe_machine, load_average, only_benchmark
 from bench.marked_page import write_figures
 from bench.mayfly_cluster import Mayfly
+from bench.rest import settle
 
 RATE: Final = 30_000
 DEATHS_S: Final = 10_000
@@ -207,6 +208,8 @@ def measure(seconds: int, part: float, source: bool) -> tuple[list[tuple[str, Fi
     """Traffic alone, beside the rest, and alone again; the rates of the rest."""
     generator = LoadGenerator()
     with Mayfly(source).three_nodes() as cluster:
+        # Leads move while nodes have just started.
+        settle(cluster)
         # Found out before the first run is paid for; queues with nothing in them cost the traffic nothing.
         declare_mortal(cluster)
         demand_elsewhere(cluster)

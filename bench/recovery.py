@@ -106,13 +106,25 @@ def comes_back(cluster: MayflyCluster, name: str, empty: bool, missed: Callable[
 
 
 def has_caught_up(cluster: MayflyCluster, place: int) -> bool:
-    """Whether the node has applied, in every group, what the others know to be committed."""
+    """Whether every group has all of its voters, and the node has applied what the others know to be committed in it.
+    One that was emptied is another member, which replicas come to by and by."""
+    if not is_settled(cluster, (place + 1) % NODES):
+        return False
     applied, commits = progress(cluster, place, "applied"), dict[int, int]()
     for other in range(NODES):
         if other != place:
             for group, commit in progress(cluster, other, "commit").items():
                 commits[group] = max(commit, commits.get(group, 0))
     return bool(applied) and all(applied.get(group, -1) >= commit for group, commit in commits.items())
+
+
+def is_settled(cluster: MayflyCluster, place: int) -> bool:
+    """Whether a node knows of no replica that is to move."""
+    try:
+        rows: list[dict[str, Any]] = json.loads(page(cluster.http[place], "/shards"))["shards"]
+    except OSError:
+        return False
+    return all(len(row["voters"]) == NODES and not row["changing"] and not row["owed"] for row in rows)
 
 
 def progress(cluster: MayflyCluster, place: int, field: str) -> dict[int, int]:
