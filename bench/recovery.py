@@ -55,7 +55,7 @@ def measure(counts: list[int], size: int, source: bool, rows: list[Row]) -> None
         for count in counts:
             fill(generator, cluster, count - there, size, first=not there)
             there = count
-            cluster.wait_until_well()
+            cluster.wait_until_agreed()
             row: Row = {"messages": count}
             missed = partial(go_through, generator, cluster, count // _MISSED_PART, size)
             row |= comes_back(cluster, "killed", False, missed)
@@ -87,7 +87,7 @@ def go_through(generator: LoadGenerator, cluster: MayflyCluster, count: int, siz
 def comes_back(cluster: MayflyCluster, name: str, empty: bool, missed: Callable[[], None]) -> Row:
     """A follower of the queue is killed, and started again when it has ``missed`` something; with `empty` without what
     it had."""
-    cluster.wait_until_well()
+    cluster.wait_until_agreed()
     place = (cluster.leader_of(_QUEUE) + 1) % NODES
     cluster.kill(place)
     wait_until(lambda: cluster.has_ended(place), "a killed node has ended", _CATCHES_UP_S)
