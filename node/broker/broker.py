@@ -198,6 +198,7 @@ class Broker:
             # No defect.
             logger.error("delivery to %s failed: %s", client.name, error)
         except Exception:
+            # A defect of ours must not end the node: the client is told, the log has the trace.
             logger.exception("delivery to %s failed", client.name)
         client.fail(AmqpError(541, "a message cannot be read"), 0, 0)
 
